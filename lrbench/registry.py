@@ -1,0 +1,224 @@
+"""Finds attention backends and loaders by name. Nothing is registered: a file's name is its name.
+
+`performer`, `longformer[window=128]`, `./mine.py:MyAttention`, `their_pkg.attn:Fancy`, or an installed
+package's entry point. Listing imports nothing.
+"""
+
+import ast
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, create_model
+
+from lrbench.errors import SpecError, UnknownName
+from lrbench.specs import AttentionSpec, parse
+
+BACKENDS = Path(__file__).parent / "backends"
+SHARED = {"__init__", "base", "ops", "positions"}  # files of the folder that are no backend
+GROUP = "lrbench.attention"
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A backend class and its checked options: `backend.cls(cfg, **backend.options)`."""
+
+    name: str
+    cls: type
+    options: dict[str, Any]
+
+
+class Backends:
+    """The attention backends: shipped files first, then installed packages' entry points."""
+
+    def names(self) -> list[str]:
+        """Every name that `get` knows, without importing anything."""
+        return [*self.shipped(), *(name for name in self._plugins() if name not in self.shipped())]
+
+    def shipped(self) -> list[str]:
+        """The names of the files of `lrbench/backends`."""
+        return sorted(_shown(path.stem) for path in BACKENDS.glob("*.py") if path.stem not in SHARED)
+
+    def summary(self, name: str) -> str:
+        """The first line of a backend's docstring, read without importing it."""
+        if name in self.shipped():
+            return first_line(BACKENDS / f"{_stem(name)}.py")
+        return f"from {self._plugins()[name].value}"
+
+    def spec(self, text: str) -> AttentionSpec:
+        """Parse what a user typed. Names are checked, nothing shipped is imported."""
+        target, settings = split_settings(text)
+        if is_file(target):
+            path, name = _file_and_class(target)
+            return AttentionSpec(name=name, settings=settings, source=str(path), digest=_digest(path))
+        if target in self.shipped():
+            return AttentionSpec(name=target, settings=settings)
+        if target in self._plugins():
+            return AttentionSpec(name=target, settings=settings, source=f"package {self._plugins()[target].value}")
+        if re.fullmatch(r"[\w.]+:\w+", target):
+            module, name = target.split(":")
+            return AttentionSpec(name=name, settings=settings, source=f"module {module}")
+        raise UnknownName("model", target, self.names())
+
+    def load(self, spec: AttentionSpec) -> Backend:
+        """Import the class and check its settings against its signature."""
+        if spec.source == "lrbench":
+            cls = single_class(importlib.import_module(f"lrbench.backends.{_stem(spec.name)}"), spec.name)
+        elif spec.source.startswith("package "):
+            cls = _imported(spec.source, self._plugins()[spec.name].load)
+        elif spec.source.startswith("module "):
+            module = _imported(spec.source, lambda: importlib.import_module(spec.source.removeprefix("module ")))
+            cls = _attribute(module, spec.name, spec.source)
+        else:
+            cls = _attribute(load_file(Path(spec.source)), spec.name, spec.source)
+        return Backend(spec.name, cls, check_options(cls.__init__, spec.settings, f"model {spec.name}"))
+
+    def get(self, text: str) -> Backend:
+        """`load(spec(text))`."""
+        return self.load(self.spec(text))
+
+    def _plugins(self) -> dict[str, EntryPoint]:
+        return {point.name: point for point in entry_points(group=GROUP)}
+
+
+backends = Backends()
+
+
+def split_settings(text: str) -> tuple[str, dict[str, Any]]:
+    """`name[a=1,b=x]` → name and settings, values read as YAML scalars."""
+    match = re.fullmatch(r"([^\[\]]+)(?:\[(.*)\])?", text.strip(), flags=re.DOTALL)
+    if match is None:
+        raise SpecError(f"model {text!r} is not of the form name[option=value,…]", "write for example 'local[window=64]'")
+    settings: dict[str, Any] = {}
+    for item in filter(None, (part.strip() for part in (match[2] or "").split(","))):
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise SpecError(f"model {text!r}: {item!r} is not option=value", "write for example 'local[window=64]'")
+        settings[key.strip()] = yaml.safe_load(value)
+    return match[1].strip(), settings
+
+
+def split_list(text: str) -> list[str]:
+    """Split at commas outside brackets, drop blanks and repetitions."""
+    parts = re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text)
+    return list(dict.fromkeys(part.strip() for part in parts if part.strip()))
+
+
+def options(function: Callable[..., Any]) -> type[BaseModel]:
+    """The keyword-only parameters of a signature as a model that forbids extras."""
+    fields: dict[str, Any] = {}
+    for parameter in inspect.signature(function, eval_str=True).parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            kind = Any if parameter.annotation is parameter.empty else parameter.annotation
+            fields[parameter.name] = (kind, ... if parameter.default is parameter.empty else parameter.default)
+    return create_model("Options", __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=True), **fields)
+
+
+def check_options(function: Callable[..., Any], settings: dict[str, Any], where: str) -> dict[str, Any]:
+    """`settings` with the types of the signature and its defaults filled in."""
+    parsed = parse(options(function), settings, where)
+    return {name: getattr(parsed, name) for name in type(parsed).model_fields}
+
+
+def single_class(module: ModuleType, name: str) -> type:
+    """The one public Mixer subclass that a backend's file defines."""
+    from lrbench.backends.base import Mixer
+
+    found = [
+        item
+        for item in vars(module).values()
+        if inspect.isclass(item) and issubclass(item, Mixer) and item.__module__ == module.__name__
+        if not item.__name__.startswith("_")
+    ]
+    if len(found) != 1:
+        raise SpecError(f"{name}: expected one public attention class, found {len(found)}", "name it: FILE.py:CLASS")
+    return found[0]
+
+
+def is_file(target: str) -> bool:
+    """A file is meant only by its suffix: `mine.py`, `./mine.py:MyAttention`."""
+    return bool(re.search(r"\.py(:\w+)?$", target))
+
+
+def load_file(path: Path) -> ModuleType:
+    """Import a user's file under a name that holds its digest; a failure names file, line and cause."""
+    name = f"lrbench_file_{_digest(path)[:16]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise SpecError(f"{path}:{_line_in(path, error)}: {type(error).__name__}: {error}", "mend the file") from error
+    return module
+
+
+def first_line(path: Path) -> str:
+    """The first line of a module's docstring, without importing the module."""
+    return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+
+
+def _file_and_class(target: str) -> tuple[Path, str]:
+    file, _, name = target.rpartition(":") if not target.endswith(".py") else (target, "", "")
+    path = Path(file).expanduser()
+    if not path.is_file():
+        raise SpecError(f"{path}: no such file", "give the path of a Python file, then ':' and a class")
+    if name:
+        return path, name
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except SyntaxError as error:
+        raise SpecError(f"{path}:{error.lineno}: SyntaxError: {error.msg}", "mend the file") from error
+    classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
+    if len(classes) != 1:
+        raise SpecError(f"{path}: expected one public class, found {len(classes)}", f"name it: {path}:CLASS")
+    return path, classes[0]
+
+
+def _attribute(module: ModuleType, name: str, where: str) -> type:
+    item = getattr(module, name, None)
+    if not inspect.isclass(item):
+        known = [key for key, value in vars(module).items() if inspect.isclass(value) and not key.startswith("_")]
+        raise UnknownName("class", name, known, where)
+    return item
+
+
+def _imported(source: str, load: Callable[[], Any]) -> Any:
+    try:
+        return load()
+    except Exception as error:
+        raise SpecError(f"{source}: {type(error).__name__}: {error}", "mend or uninstall the package") from error
+
+
+def _line_in(path: Path, error: BaseException) -> int:
+    if isinstance(error, SyntaxError) and error.lineno:
+        return error.lineno
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path.absolute()]
+    return next((line for line in reversed(lines) if line), 1)
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _shown(stem: str) -> str:
+    return stem.replace("_", "-")
+
+
+def _stem(name: str) -> str:
+    return name.replace("-", "_")

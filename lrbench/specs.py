@@ -1,0 +1,238 @@
+"""Everything that is read: task cards, suites, and the fully resolved description of one run.
+
+All models are frozen and refuse unknown keys; `parse` turns a validation error into one line that names
+the file, the field and the nearest valid name.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from lrbench.errors import SpecError, nearest
+
+Count = Annotated[int, Field(ge=1)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+PresetName = Literal["tiny", "small", "paper"]
+Dtype = Literal["fp32", "bf16", "fp16"]
+Schedule = Literal["constant", "linear", "cosine", "rsqrt"]
+
+
+class Frozen(BaseModel):
+    """Immutable, and an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class AttentionSpec(Frozen):
+    """One attention backend and its own settings, as asked for."""
+
+    name: str
+    settings: dict[str, Any] = {}
+    source: str = "lrbench"  # "lrbench", "package NAME", "module NAME" or the path of a file
+    digest: str | None = None  # sha256 of a user's file
+
+    @property
+    def label(self) -> str:
+        """How it is typed on the command line and named in tables."""
+        inner = ",".join(f"{key}={value}" for key, value in self.settings.items())
+        return f"{self.name}[{inner}]" if inner else self.name
+
+
+class DataSpec(Frozen):
+    """How much of what data, in which form."""
+
+    length: Count  # the longest input in tokens
+    examples: tuple[Count, Count, Count]  # train, validation, test
+    options: dict[str, Any] = {}  # the loader's own
+    seed: int = 0  # of the generator
+    source: str = ""  # empty: what the card prefers
+    limit: int | float | None = None  # per split: a count, or a fraction below 1
+
+    @model_validator(mode="after")
+    def _limit_is_a_count_or_a_fraction(self) -> "DataSpec":
+        if self.limit is not None and (self.limit <= 0 or (self.limit >= 1 and self.limit != int(self.limit))):
+            raise ValueError("limit must be a count from 1, or a fraction between 0 and 1")
+        return self
+
+
+class ModelSpec(Frozen):
+    """Sizes of the encoder around the attention."""
+
+    layers: Count
+    dim: Count
+    heads: Count
+    head_dim: Count | None = None  # None: dim / heads
+    mlp_dim: Count
+    dropout: Fraction = 0.0
+    attention_dropout: Fraction = 0.0
+    pooling: Literal["cls", "mean"] = "cls"
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+
+
+class TrainSpec(Frozen):
+    """The recipe: AdamW with decoupled decay, a schedule, selection on validation."""
+
+    steps: Count
+    batch: Count  # examples an update, over all devices
+    lr: Annotated[float, Field(gt=0)]  # peak; for rsqrt the factor c of c / sqrt(step)
+    schedule: Schedule = "linear"
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    betas: tuple[Fraction, Fraction] = (0.9, 0.98)
+    eps: Annotated[float, Field(gt=0)] = 1e-9
+    clip: Annotated[float, Field(gt=0)] | None = None  # norm of the gradient; None: never clipped
+    eval_every: Count = 100
+    micro_tokens: Count = 65536  # the most tokens, padding included, in one forward pass
+
+
+class Metric(Frozen):
+    """What is reported, and what guessing scores."""
+
+    name: Literal["accuracy"]
+    chance: Fraction
+
+
+class Task(Frozen):
+    """The facts of a task that no preset changes."""
+
+    name: str
+    version: Count
+    kind: Literal["classify"]
+    loader: str
+    vocabulary: Count
+    classes: Count
+    metric: Metric
+    sources: tuple[str, ...]  # where examples may come from, preferred first; "path" stands for --data PATH
+
+
+class Preset(Frozen):
+    """Data size, model size and recipe: always together."""
+
+    data: DataSpec
+    model: ModelSpec
+    train: TrainSpec
+
+
+class TaskCard(Task):
+    """One page on a task: `tasks/NAME.yaml`."""
+
+    summary: str
+    presets: dict[PresetName, Preset]
+    layout: str = ""  # what --data PATH has to look like
+    tried: str = ""  # what was tried when the presets were chosen
+    licence: str = ""
+    citation: str = ""
+
+    def facts(self) -> Task:
+        """The card without what a run has resolved already."""
+        return Task(**{name: getattr(self, name) for name in Task.model_fields})
+
+
+class RunSpec(Frozen):
+    """One cell of a grid, nothing left to resolve. Its key names its folder."""
+
+    attention: AttentionSpec
+    task: Task
+    preset: PresetName
+    seed: Annotated[int, Field(ge=0)]
+    data: DataSpec
+    model: ModelSpec
+    train: TrainSpec
+    device: str = "auto"
+    dtype: Dtype = "fp32"
+    threads: Count | None = None
+    compile: bool = False
+
+    def key(self, version: str) -> str:
+        """Ten hex digits of everything that may change the result, the version of the program included."""
+        text = json.dumps([version, self.model_dump(mode="json")], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+class Grid(Frozen):
+    """Models × tasks × seeds, with the words of the command line."""
+
+    models: list[str]
+    tasks: list[str]
+    seeds: int | list[int] = 1
+    preset: PresetName = "small"
+    set: dict[str, Any] = {}
+    data: str = ""
+    limit: int | float | None = None
+    device: str = "auto"
+    dtype: Dtype = "fp32"
+    threads: Count | None = None
+    compile: bool = False
+
+
+class Suite(Frozen):
+    """`configs/NAME.yaml`: what one command runs."""
+
+    summary: str = ""
+    grid: Grid
+
+
+Parsed = TypeVar("Parsed", bound=BaseModel)
+
+
+def parse(model: type[Parsed], data: object, where: str) -> Parsed:
+    """Validate `data`, or raise a SpecError that names `where`, the field and the way out."""
+    if not isinstance(data, Mapping):
+        raise SpecError(f"{where}: expected fields, found {type(data).__name__}")
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        path = [str(part) for part in first["loc"]]
+        field = ".".join(path)
+        if first["type"] == "extra_forbidden":
+            known = sorted(_fields_at(model, path[:-1]))
+            raise SpecError(f"{where}: {field}: unknown field", nearest(path[-1], known)) from None
+        if first["type"] == "missing":
+            raise SpecError(f"{where}: {field}: missing", "add the field") from None
+        raise SpecError(f"{where}: {field}: {_plain(first['msg'])}", f"found {first['input']!r}") from None
+
+
+def _plain(message: str) -> str:
+    return message.removeprefix("Value error, ").replace("Input should be", "should be")
+
+
+def _fields_at(model: type[BaseModel], path: list[str]) -> set[str]:
+    """Names of the fields of the model that stands at `path` below `model`."""
+    if not path:
+        return set(model.model_fields)
+    head, *rest = path
+    field = model.model_fields.get(head)
+    if field is None:
+        return set()
+    inner, rest = (field.annotation, rest) if not get_args(field.annotation) else (get_args(field.annotation)[-1], rest[1:])
+    return _fields_at(inner, rest) if isinstance(inner, type) and issubclass(inner, BaseModel) else set()
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """A key that stands twice is an error; YAML itself lets the last one win."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key) for key, _ in node.value]
+        twice = next((key for key in keys if keys.count(key) > 1), None)
+        if twice is not None:
+            raise yaml.constructor.ConstructorError(None, None, f"{twice!r} stands twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(path: Path) -> object:
+    """The content of a YAML file, or a SpecError that names file and line."""
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)
+    except OSError as error:
+        raise SpecError(f"{path}: {error.strerror}", "give the path of a YAML file") from None
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" line {mark.line + 1}:" if mark else ""
+        problem = getattr(error, "problem", None) or getattr(error, "context", None) or str(error)
+        raise SpecError(f"{path}:{line} {' '.join(str(problem).split())}", "mend the YAML") from None
