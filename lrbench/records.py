@@ -4,7 +4,7 @@ import json
 import logging
 import math
 import os
-import tempfile
+import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -154,15 +154,15 @@ def dumps(value: Any, indent: int | None = None) -> str:
 
 def write_atomic(path: Path, text: str) -> None:
     """Replace a file in one step: whoever reads sees the old text or the new one."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    aside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        with aside.open("w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(name, path)
+        os.replace(aside, path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        aside.unlink(missing_ok=True)
         raise
 
 
@@ -183,8 +183,9 @@ def read(path: Path) -> RunRecord | None:
 
 
 def load(places: Iterable[Path | str]) -> list[RunRecord]:
-    """All run records below the given folders, in the order of their paths."""
-    found = sorted({path for place in places for path in Path(place).expanduser().rglob("record.json")})
+    """All run records below the given folders, in the order of their paths. Of a results folder only `runs` counts."""
+    roots = [root / "runs" if (root / "runs").is_dir() else root for root in (Path(place).expanduser() for place in places)]
+    found = sorted({path for root in roots for path in root.rglob("record.json")})
     return [record for path in found if (record := read(path)) is not None]
 
 

@@ -1,0 +1,124 @@
+"""The encoder of the Long-Range Arena: embedding, positions, pre-norm blocks, one vector a sequence.
+
+Tay et al. 2021 (arXiv:2011.04006) and its released code: token embedding N(0, 1), fixed sinusoids or learned
+positions, blocks of mixer and GELU feed-forward, final LayerNorm, first-token or mean pooling. One deviation:
+the mean runs over real tokens only, where the released code averages padding too.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from lrbench.backends.base import LayerConfig, Mixer, check_divisible
+from lrbench.specs import ModelSpec
+
+MakeMixer = Callable[[LayerConfig], Mixer]
+
+
+class MixerBlock(nn.Module):
+    """norm, mixer, add, norm, feed-forward, add."""
+
+    def __init__(self, mixer: Mixer, dim: int, mlp_dim: int, dropout: float) -> None:
+        super().__init__()
+        self.mixer = mixer
+        self.mixer_norm = nn.LayerNorm(dim)
+        self.mlp_norm = nn.LayerNorm(dim)
+        self.drop = nn.Dropout(dropout)
+        self.mlp = nn.Sequential(
+            nn.Linear(dim, mlp_dim), nn.GELU(), nn.Dropout(dropout), nn.Linear(mlp_dim, dim), nn.Dropout(dropout)
+        )
+
+    def forward(
+        self, x: Float[Tensor, "rows seq dim"], *, mask: Bool[Tensor, "rows seq"] | None = None
+    ) -> Float[Tensor, "rows seq dim"]:
+        """One residual layer."""
+        x = x + self.drop(self.mixer(self.mixer_norm(x), mask=mask))
+        return x + self.mlp(self.mlp_norm(x))
+
+
+class Encoder(nn.Module):
+    """Token ids to one vector a row.
+
+    Args:
+        spec: sizes.
+        make_mixer: builds the attention of one layer.
+        vocabulary: rows of the embedding, padding included.
+        length: the longest input in tokens, without the CLS position.
+    """
+
+    def __init__(self, spec: ModelSpec, make_mixer: MakeMixer, vocabulary: int, length: int) -> None:
+        super().__init__()
+        self.readout = int(spec.pooling == "cls")
+        max_len = length + self.readout
+        self.embedding = nn.Embedding(vocabulary, spec.dim)
+        if self.readout:
+            self.cls = nn.Parameter(torch.zeros(spec.dim))
+        self.positions = Positions(spec.positions, max_len, spec.dim)
+        self.drop = nn.Dropout(spec.dropout)
+        mixers: list[Mixer] = []
+        for index in range(spec.layers):
+            mixers.append(make_mixer(layer_config(spec, max_len, index, mixers[0] if mixers else None)))
+        self.blocks = nn.ModuleList(MixerBlock(mixer, spec.dim, spec.mlp_dim, spec.dropout) for mixer in mixers)
+        self.norm = nn.LayerNorm(spec.dim)
+
+    def forward(
+        self, tokens: Int[Tensor, "rows seq"], mask: Bool[Tensor, "rows seq"] | None = None
+    ) -> Float[Tensor, "rows dim"]:
+        """Encode. In `mask` True marks a real token; None says that nothing is padded."""
+        x = self.embedding(tokens)
+        if self.readout:
+            x = torch.cat([self.cls.expand(len(x), 1, -1), x], dim=1)
+            mask = None if mask is None else nn.functional.pad(mask, (1, 0), value=True)
+        x = self.drop(self.positions(x))
+        for block in self.blocks:
+            x = block(x, mask=mask)
+        x = self.norm(x)
+        return x[:, 0] if self.readout else masked_mean(x, mask)
+
+
+class Positions(nn.Module):
+    """Adds learned positions, N(0, 0.02), or sinusoids of base 10,000: even features sine, odd features cosine."""
+
+    def __init__(self, kind: str, max_len: int, dim: int) -> None:
+        super().__init__()
+        if kind == "learned":
+            self.table = nn.Parameter(torch.randn(max_len, dim) * 0.02)
+        else:
+            self.register_buffer("table", sinusoids(max_len, dim), persistent=False)
+
+    def forward(self, x: Float[Tensor, "rows seq dim"]) -> Float[Tensor, "rows seq dim"]:
+        """x + table."""
+        return x + self.table[: x.shape[1]]
+
+
+def sinusoids(length: int, dim: int) -> Float[Tensor, "length dim"]:
+    """sin(i / 10000^(2j/dim)) at features 2j, the cosine at 2j + 1. Vaswani et al. 2017."""
+    rate = torch.exp(torch.arange(0, dim, 2) * (-math.log(10000.0) / dim))
+    angle = torch.arange(length)[:, None] * rate  # length ceil(dim/2)
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)[:, :dim]
+
+
+def masked_mean(
+    x: Float[Tensor, "rows seq dim"], mask: Bool[Tensor, "rows seq"] | None
+) -> Float[Tensor, "rows dim"]:
+    """The mean over real tokens; zeros for a row that has none."""
+    if mask is None:
+        return x.mean(1)
+    return x.masked_fill(~mask[..., None], 0.0).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
+
+
+def layer_config(spec: ModelSpec, max_len: int, index: int, first: Mixer | None) -> LayerConfig:
+    """What layer `index` tells its mixer."""
+    return LayerConfig(
+        dim=spec.dim,
+        heads=spec.heads,
+        head_dim=spec.head_dim or check_divisible(spec.dim, spec.heads),
+        max_len=max_len,
+        dropout=spec.attention_dropout,
+        readout=int(spec.pooling == "cls"),
+        index=index,
+        first=first,
+    )

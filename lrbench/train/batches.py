@@ -1,0 +1,107 @@
+"""Which examples meet in which update, and how an update is cut into forward passes.
+
+A batch is a run of consecutive places in an endless row of seeded permutations, so its content follows from the
+step alone and a resumed run sees what an uninterrupted one sees. A batch is then cut into passes of like length: the
+gradient is the sum over its examples whichever way it is cut, so no padding is paid for and nothing depends on it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lrbench.loaders.base import Split
+
+PASS_COST = 512  # what one more forward and backward pass costs, in tokens: the price of not padding
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows of one forward pass."""
+
+    tokens: Int[Tensor, "rows seq"]
+    mask: Bool[Tensor, "rows seq"] | None  # True at real tokens; None when nothing is padded
+    targets: Int[Tensor, " rows"]
+    real_tokens: int
+
+    def to(self, device: torch.device) -> "Batch":
+        """The same rows elsewhere."""
+        mask = None if self.mask is None else self.mask.to(device)
+        return Batch(self.tokens.to(device), mask, self.targets.to(device), self.real_tokens)
+
+
+def batch_ids(seed: int, step: int, batch: int, examples: int) -> Ids:
+    """The examples of update `step` (from 1): each epoch is a fresh permutation, a batch may span two."""
+    places = np.arange((step - 1) * batch, step * batch)
+    orders = {epoch: _permutation(seed, epoch, examples) for epoch in np.unique(places // examples).tolist()}
+    return np.array([orders[int(place) // examples][int(place) % examples] for place in places])
+
+
+_cached: dict[tuple[int, int, int], Ids] = {}
+
+
+def _permutation(seed: int, epoch: int, examples: int) -> Ids:
+    key = (seed, epoch, examples)
+    if key not in _cached:
+        while len(_cached) > 1:  # two epochs can meet in one batch
+            _cached.pop(next(iter(_cached)))
+        _cached[key] = np.random.Generator(np.random.Philox(key=[seed, epoch])).permutation(examples)
+    return _cached[key]
+
+
+def cut(lengths: Ids, max_tokens: int, pass_cost: int = PASS_COST) -> list[Ids]:
+    """Cut examples into passes, as positions in `lengths`, at the least cost of padding and passes.
+
+    Dynamic programming over the examples sorted by length: rows · longest + pass_cost a pass, none above
+    `max_tokens` unless a single example is. O(examples²) at worst, on the host.
+    """
+    order = np.argsort(lengths, kind="stable")
+    ordered = lengths[order]
+    best = np.zeros(len(order) + 1)
+    start = np.zeros(len(order) + 1, dtype=int)
+    for end in range(1, len(order) + 1):
+        rows = np.arange(end, 0, -1)
+        tokens = rows * ordered[end - 1]  # of a pass from each earlier place up to here
+        allowed = (tokens <= max_tokens) | (rows == 1)
+        costs = np.where(allowed, best[:end] + tokens + pass_cost, np.inf)
+        start[end] = int(np.argmin(costs))
+        best[end] = costs[start[end]]
+    passes, end = [], len(order)
+    while end:
+        passes.append(order[start[end] : end])
+        end = int(start[end])
+    return passes
+
+
+def fill(lengths: Ids, max_tokens: int) -> list[Ids]:
+    """Cut a whole split for evaluation: sorted by length, as many rows a pass as `max_tokens` holds."""
+    order = np.argsort(-lengths, kind="stable")
+    passes, first = [], 0
+    while first < len(order):
+        rows = max(1, max_tokens // max(1, int(lengths[order[first]])))
+        passes.append(order[first : first + rows])
+        first += rows
+    return passes
+
+
+def collate(split: Split, ids: Sequence[int] | Ids) -> Batch:
+    """Pad examples with 0 on the right to the longest of them. Costs one copy of the tokens."""
+    examples = [split[int(index)] for index in ids]
+    views = [example.views[0] for example in examples]
+    lengths = np.array([len(view) for view in views])
+    tokens = np.zeros((len(views), max(1, int(lengths.max()))), dtype=np.int64)
+    for row, view in zip(tokens, views, strict=True):
+        row[: len(view)] = view
+    mask = np.arange(tokens.shape[1]) < lengths[:, None]
+    return Batch(
+        torch.from_numpy(tokens),
+        None if mask.all() else torch.from_numpy(mask),
+        torch.tensor([example.label for example in examples]),
+        int(lengths.sum()),
+    )
