@@ -1,0 +1,46 @@
+# every target makes .venv when it is missing; none needs anything but Python >= 3.10, make and a C compiler
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+# two test processes share the cores, so each keeps to one thread
+TEST_PROCESSES ?= 2
+
+.PHONY: help setup test lint reproduce bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## make .venv and install, unless that is up to date
+
+# torch comes first and alone: a CPU build is taken where one is offered, and nothing later replaces it.
+# hatchling comes before the project so that it is built with the pinned one.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("lrbench needs Python 3.10 or newer: make PYTHON=/path/to/it" * (sys.version_info < (3, 10)))'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet -c constraints.txt "$$(grep '^torch==' constraints.txt)"
+	$(BIN)/python -m pip install --quiet -c constraints.txt hatchling editables
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[test]'
+	@touch $@
+
+test: $(READY) ## run every test that needs neither a GPU nor a network
+	CUDA_VISIBLE_DEVICES= HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) $(ARGS)
+
+lint: $(READY) ## style, types, who imports whom, and that every YAML file parses
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -c 'import pathlib, yaml; [yaml.safe_load(p.read_bytes()) for d in ("tasks", "configs", ".github") for p in pathlib.Path(d).rglob("*.y*ml")]'
+
+# the report is wanted most when a cell has failed, so it is written before the failure is passed on
+reproduce: $(READY) ## run the suite configs/reproduce.yaml on the CPU and write results/reproduce/report.html
+	@$(BIN)/lrbench run --suite reproduce --device cpu --out results/reproduce; status=$$?; \
+	if [ $$status -gt 1 ]; then exit $$status; fi; \
+	$(BIN)/lrbench report results/reproduce && exit $$status
+
+bench: $(READY) ## time the harness itself
+	$(BIN)/python bench/run.py
+
+clean: ## remove .venv, caches and build products; results stay
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
