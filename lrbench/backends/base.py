@@ -45,7 +45,8 @@ class Mixer(nn.Module):
         super().__init__()
         if cfg.causal and not self.can_be_causal:
             raise Unsupported(
-                f"{type(self).__name__} cannot be causal", "choose a backend that `lrbench list models` marks causal"
+                f"{type(self).__name__.lower()} cannot be causal",
+                "choose a backend that `lrbench list models` marks causal",
             )
         self.cfg = cfg
 
@@ -53,6 +54,12 @@ class Mixer(nn.Module):
     def notes(self) -> list[str]:
         """What a reader of the results must know: fallbacks taken, approximations made."""
         return []
+
+    def after_step(self) -> None:
+        """Called by the trainer after each optimiser step: the only place where state may change.
+
+        Calls of `forward` are no measure of progress: accumulation makes several a step, and checkpointing repeats them.
+        """
 
     def forward(
         self, x: Float[Tensor, "rows seq dim"], *, mask: Bool[Tensor, "rows seq"] | None = None
@@ -106,3 +113,9 @@ def check_divisible(dim: int, heads: int) -> int:
     if dim % heads:
         raise SpecError(f"dim {dim} is not divisible by heads {heads}", "choose heads that divide dim, or set head_dim")
     return dim // heads
+
+
+def check_option(option: str, value: object, ok: bool, expected: str) -> None:
+    """Refuse a value of an option, naming both."""
+    if not ok:
+        raise SpecError(f"option {option} is {value!r}", f"choose {option} {expected}")

@@ -1,0 +1,43 @@
+"""Attention by the feature map elu + 1, in linear time.
+
+Linear Transformer (Katharopoulos et al. 2020): Σ_s (φq·φk_s) v_s / Σ_s φq·φk_s with φ(x) = elu(x) + 1. Time
+n · head_dim² a head; causal by chunks of 64 and a running sum. Features and sums are kept in float32.
+
+Deviation: there are no weights to drop, so dropout falls on the mixed values.
+"""
+
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from lrbench.backends import ops
+from lrbench.backends.base import HeadMixer
+
+
+class Linear(HeadMixer):
+    """Kernel attention with elu + 1."""
+
+    paper, order, can_be_causal = "2006.16236", "n", True
+
+    @property
+    def notes(self) -> list[str]:
+        """Where dropout falls."""
+        return ["dropout falls on the mixed values: there are no attention weights"] if self.cfg.dropout > 0 else []
+
+    def attend(
+        self,
+        q: Float[Tensor, "rows heads seq head_dim"],
+        k: Float[Tensor, "rows heads seq head_dim"],
+        v: Float[Tensor, "rows heads seq head_dim"],
+        mask: Bool[Tensor, "rows seq"] | None,
+    ) -> Float[Tensor, "rows heads seq head_dim"]:
+        """Mix v by the products of features."""
+        kept = v.dtype
+        with ops.full_precision(v):
+            q, k, v = ops.upcast(q, k, v)
+            phi_q, phi_k = F.elu(q) + 1, F.elu(k) + 1
+            if mask is not None:
+                # elu(0) + 1 is 1: a padded key would stay in the normaliser
+                phi_k = phi_k.masked_fill(~mask[:, None, :, None], 0.0)
+            attend = ops.causal_kernel_attention if self.cfg.causal else ops.kernel_attention
+            return F.dropout(attend(phi_q, phi_k, v), self.cfg.dropout, self.training).to(kept)

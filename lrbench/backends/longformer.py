@@ -1,0 +1,115 @@
+"""A sliding window, and a few global tokens that see and are seen by all.
+
+Longformer (Beltagy et al. 2020). The global tokens are the leading positions that the model reads its answer from. A
+token that is not global takes one softmax over its window and the global keys; a global one attends to all tokens with
+projections of its own, which start as copies. Time n · window; memory n.
+
+Deviations: dilation is one number for all heads; the causal form has no global tokens, as in the paper's language
+models.
+"""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from lrbench.backends import ops
+from lrbench.backends.base import HeadMixer, LayerConfig, check_option
+
+
+class Longformer(HeadMixer):
+    """Sliding window and global tokens.
+
+    Args:
+        window: token i sees j with |i - j| <= window; causal 0 <= i - j <= window.
+        dilation: with g > 1 every g-th of the tokens within window · g.
+    """
+
+    paper, order, can_be_causal = "2004.05150", "n", True
+
+    def __init__(self, cfg: LayerConfig, *, window: int = 128, dilation: int = 1) -> None:
+        super().__init__(cfg)
+        check_option("window", window, window >= 0, "of at least 0")
+        check_option("dilation", dilation, dilation >= 1, "of at least 1")
+        self.window, self.dilation = window, dilation
+        self.globals = 0 if cfg.causal else cfg.readout
+        if self.globals:  # parameters that get no gradient would stop distributed training
+            names = ("query", "key", "value")
+            copies = {f"{name}_global": nn.Linear(cfg.dim, cfg.heads * cfg.head_dim, bias=False) for name in names}
+            for name in names:
+                copies[f"{name}_global"].load_state_dict(getattr(self, name).state_dict())
+            self.query_global, self.key_global, self.value_global = copies.values()
+
+    @property
+    def notes(self) -> list[str]:
+        """The causal form loses its global tokens."""
+        return ["causal: no global tokens"] if self.cfg.causal and self.cfg.readout else []
+
+    def forward(
+        self, x: Float[Tensor, "rows seq dim"], *, mask: Bool[Tensor, "rows seq"] | None = None
+    ) -> Float[Tensor, "rows seq dim"]:
+        """Window for all, then the global rows in place of theirs."""
+        if not self.globals:
+            return super().forward(x, mask=mask)
+        if mask is not None:
+            x = x.masked_fill(~mask[..., None], 0.0)  # 0 · nan is nan
+        q, k, v = self.split(self.query(x)), self.split(self.key(x)), self.split(self.value(x))
+        mixed = torch.cat([self.attend_globally(x, mask), self.attend(q, k, v, mask)[:, :, self.globals :]], dim=2)
+        return self.out(mixed.transpose(1, 2).flatten(-2))
+
+    def attend(
+        self,
+        q: Float[Tensor, "rows heads seq head_dim"],
+        k: Float[Tensor, "rows heads seq head_dim"],
+        v: Float[Tensor, "rows heads seq head_dim"],
+        mask: Bool[Tensor, "rows seq"] | None,
+    ) -> Float[Tensor, "rows heads seq head_dim"]:
+        """One softmax over the window and the global keys. The rows of global tokens are not yet theirs."""
+        rows, _, seq, _ = q.shape
+        step = min(self.dilation, seq)
+        visible, shared = mask, None
+        if self.globals:
+            visible = torch.ones(rows, seq, dtype=torch.bool, device=q.device) if mask is None else mask.clone()
+            seen = visible[:, : self.globals].clone()
+            visible[:, : self.globals] = False  # else a global key near by would count twice
+            few = (k[:, :, : self.globals], v[:, :, : self.globals], seen)
+            shared = tuple(part.repeat_interleave(step, 0) for part in few) if step > 1 else few
+        if step > 1 and visible is None:
+            visible = torch.ones(rows, seq, dtype=torch.bool, device=q.device)
+        mixed = ops.banded(
+            *(self.comb(part, step) for part in (q, k, v)),
+            window=self.window,
+            causal=self.cfg.causal,
+            visible=visible if visible is None or step == 1 else self.comb(visible[:, None, :, None], step)[:, 0, :, 0],
+            shared=shared,
+            dropout=self.cfg.dropout if self.training else 0.0,
+        )
+        if step == 1:
+            return mixed
+        return mixed.unflatten(0, (rows, step)).permute(0, 2, 3, 1, 4).flatten(2, 3)[:, :, :seq]
+
+    @staticmethod
+    def comb(x: Float[Tensor, "rows heads seq width"] | Tensor, step: int) -> Tensor:
+        """Every step-th token to a row of its own: rows·step heads seq/step width."""
+        if step == 1:
+            return x
+        return F.pad(x, (0, 0, 0, -x.shape[2] % step)).unflatten(2, (-1, step)).permute(0, 3, 1, 2, 4).flatten(0, 1)
+
+    def attend_globally(
+        self, x: Float[Tensor, "rows seq dim"], mask: Bool[Tensor, "rows seq"] | None
+    ) -> Float[Tensor, "rows heads globals head_dim"]:
+        """The few rows that see everything.
+
+        (Kg q) and (P Vg) are taken as x (Wkᵀ q) and (P x) Wv: n · heads · dim a row instead of 2 · n · dim · width.
+        """
+        heads, head_dim = self.cfg.heads, self.cfg.head_dim
+        q = self.split(self.query_global(x[:, : self.globals]))  # rows heads globals head_dim
+        to_key, to_value = (
+            linear.weight.unflatten(0, (heads, head_dim)) for linear in (self.key_global, self.value_global)
+        )
+        asked = (q @ to_key).flatten(1, 2)[:, None]  # rows 1 heads·globals dim
+        seen = None if mask is None else mask[:, None, None]
+        dropout = self.cfg.dropout if self.training else 0.0
+        tokens = x[:, None].to(asked.dtype)
+        mixed = F.scaled_dot_product_attention(asked, tokens, tokens, seen, dropout, scale=head_dim**-0.5)
+        return mixed[:, 0].unflatten(1, (heads, -1)) @ to_value.transpose(-1, -2)

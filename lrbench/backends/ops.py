@@ -1,0 +1,158 @@
+"""Shared maths: softmax attention in a band, and attention through feature maps."""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+
+def full_precision(x: Tensor) -> torch.autocast:
+    """A block in which autocast is off, for sums and exponentials that half precision cannot hold."""
+    return torch.autocast(x.device.type, enabled=False)
+
+
+def upcast(*tensors: Tensor) -> list[Tensor]:
+    """Each tensor in float32, or float64 where it is already that."""
+    return [tensor.to(torch.promote_types(tensor.dtype, torch.float32)) for tensor in tensors]
+
+
+def widened(
+    x: Float[Tensor, "rows heads seq head_dim"], value: Tensor | float, pad: tuple[int, int] = (0, 0)
+) -> Float[Tensor, "rows heads padded wide"]:
+    """x with `pad` zeros before and after the sequence, and `value` in one more coordinate.
+
+    A key is hidden by its own coordinate (`hiding`) rather than by a mask, so that no mask grows with n² or with heads,
+    and `is_causal` stays free. The width goes up to a multiple of 8, which fused kernels like.
+    """
+    head_dim = x.shape[-1]
+    wide = F.pad(x, (0, 8 - head_dim % 8, *pad)).contiguous()
+    with torch.no_grad():  # a constant: its gradient is cut off with the padding
+        wide[..., head_dim] = value
+    return wide
+
+
+def hiding(visible: Bool[Tensor, "rows seq"], dtype: torch.dtype) -> Float[Tensor, "rows 1 seq"]:
+    """What `widened` keys carry against a query's √head_dim: 0, or so low a score that the weight is exactly 0."""
+    low = -min(torch.finfo(dtype).max / 4, 1e30)
+    return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, low)[:, None]
+
+
+def banded(
+    q: Float[Tensor, "rows heads seq head_dim"],
+    k: Float[Tensor, "rows heads seq head_dim"],
+    v: Float[Tensor, "rows heads seq head_dim"],
+    *,
+    window: int,
+    causal: bool,
+    visible: Bool[Tensor, "rows seq"] | None,
+    shared: tuple[Tensor, Tensor, Tensor] | None = None,
+    dropout: float = 0.0,
+) -> Float[Tensor, "rows heads seq head_dim"]:
+    """Softmax attention of each token i to j with |i - j| <= window (causal: 0 <= i - j <= window).
+
+    Queries are cut into blocks of C; each sees one span of C + 2·window keys, a strided view, in one fused call.
+    Beltagy et al. 2020, section 3.1, without their skewed layout. Time n · (C + 2·window) · head_dim; memory n.
+
+    Args:
+        visible: keys that may be seen at all.
+        shared: keys, values [rows heads few head_dim] and visibility [rows few] that every query sees besides.
+    """
+    rows, heads, seq, head_dim = q.shape
+    behind = min(window, seq - 1)
+    ahead = 0 if causal else behind
+    block = min(-(-min(max(behind, 1), 128) // 64) * 64, seq)
+    blocks = -(-seq // block)
+    span = behind + block + ahead
+    pad = (behind, ahead + blocks * block - seq)
+    if visible is None:
+        visible = torch.ones(1, seq, dtype=torch.bool, device=q.device)
+
+    def spans(x: Tensor) -> Tensor:
+        return x.flatten(0, 1).unfold(1, span, block).transpose(-1, -2)  # rows·heads blocks span wide
+
+    def beside(view: Tensor, more: Tensor) -> Tensor:
+        return torch.cat([more.flatten(0, 1)[:, None].expand(-1, blocks, -1, -1), view], dim=2)
+
+    queries = widened(q, head_dim**0.5, (0, blocks * block - seq)).flatten(0, 1).unflatten(1, (blocks, block))
+    keys = spans(widened(k, hiding(F.pad(visible, pad), k.dtype), pad))
+    values = spans(widened(v, 0.0, pad))
+    offset = behind + torch.arange(block, device=q.device)[:, None] - torch.arange(span, device=q.device)
+    band = (offset <= behind) & (offset >= -ahead)  # block span
+    if shared is not None:
+        keys = beside(keys, widened(shared[0], hiding(shared[2], k.dtype)))
+        values = beside(values, widened(shared[1], 0.0))
+        band = F.pad(band, (shared[0].shape[2], 0), value=True)
+    mixed = F.scaled_dot_product_attention(
+        queries, keys, values, attn_mask=band[None, None], dropout_p=dropout, scale=head_dim**-0.5
+    )
+    return mixed.reshape(rows, heads, blocks * block, -1)[:, :, :seq, :head_dim]
+
+
+def kernel_attention(
+    phi_q: Float[Tensor, "rows heads seq features"],
+    phi_k: Float[Tensor, "rows heads seq features"],
+    v: Float[Tensor, "rows heads seq head_dim"],
+) -> Float[Tensor, "rows heads seq head_dim"]:
+    """Σ_s (φq·φk_s) v_s / Σ_s φq·φk_s over all s, by φq (φkᵀ [v, 1]).
+
+    Time n · features · head_dim; memory n · features. Hidden keys have φk = 0.
+    """
+    sums = phi_k.transpose(-1, -2) @ F.pad(v, (0, 1), value=1.0)  # rows heads features head_dim+1
+    return ratio(phi_q @ sums)
+
+
+def causal_kernel_attention(
+    phi_q: Float[Tensor, "rows heads seq features"],
+    phi_k: Float[Tensor, "rows heads seq features"],
+    v: Float[Tensor, "rows heads seq head_dim"],
+    level: Float[Tensor, "rows heads seq"] | None = None,
+) -> Float[Tensor, "rows heads seq head_dim"]:
+    """`kernel_attention` over s <= t: chunks of C by a masked product, what lies before them by a running sum.
+
+    Args:
+        level: never falling along seq; φk_s was multiplied by exp(-level_s), and the pair (t, s) is brought to the
+            common scale by exp(level_s - level_t) <= 1, so that no later key touches an earlier sum.
+
+    Time n · C · (features + head_dim) + n · features · head_dim; memory n · features + n / C · features · head_dim.
+    """
+    seq = v.shape[2]
+    chunk = 128 if phi_q.shape[-1] > 128 else 64
+    tail = -seq % chunk
+    q, k = (F.pad(phi, (0, 0, 0, tail)) if tail else phi for phi in (phi_q, phi_k))
+    q, k, v = (x.unflatten(2, (-1, chunk)) for x in (q, k, F.pad(v, (0, 1, 0, tail), value=1.0)))
+    weights = q @ k.transpose(-1, -2)  # rows heads chunks chunk chunk
+    if level is None:
+        mixed = weights.tril_() @ v
+        return ratio((mixed + q @ before(k.transpose(-1, -2) @ v)).flatten(2, 3)[:, :, :seq])
+    if tail:
+        level = torch.cat([level, level[:, :, -1:].expand(-1, -1, tail)], dim=-1)
+    level = level.unflatten(2, (-1, chunk))  # rows heads chunks chunk
+    end = level[..., -1:]
+    start = torch.cat([level[:, :, :1, :1], end[:, :, :-1]], dim=2)  # level at the end of the chunk before
+    fade = (level[..., None, :] - level[..., None]).clamp_(max=0.0).exp_()
+    sums = k.transpose(-1, -2) @ (v * (level - end).exp_()[..., None])
+    past = q @ before(sums, (start - end).exp_()[..., None])
+    mixed = (weights * fade).tril_() @ v + past * (start - level).exp_()[..., None]
+    return ratio(mixed.flatten(2, 3)[:, :, :seq])
+
+
+def before(
+    sums: Float[Tensor, "rows heads chunks features width"], fade: Float[Tensor, "rows heads chunks 1 1"] | None = None
+) -> Float[Tensor, "rows heads chunks features width"]:
+    """For each chunk the sum over the chunks before it; `fade` multiplies what is carried over a chunk."""
+    parts = sums.unbind(2)
+    fades = fade.unbind(2) if fade is not None else [None] * len(parts)
+    state, states = torch.zeros_like(parts[0]), []
+    for part, factor in zip(parts, fades, strict=True):
+        states.append(state)
+        state = part + (state if factor is None else state * factor)
+    return torch.stack(states, dim=2)
+
+
+def ratio(sums: Float[Tensor, "rows heads seq wide"]) -> Float[Tensor, "rows heads seq head_dim"]:
+    """The columns over the last one, and 0 where that is 0: nothing was visible."""
+    weight = sums[..., -1:]
+    # a floor below which gradients would overflow; nothing is added, for an honest sum may be far below any usual eps
+    floor = torch.finfo(sums.dtype).tiny ** 0.8
+    return sums[..., :-1] / weight.masked_fill(weight == 0, 1.0).clamp_min(floor)

@@ -1,0 +1,141 @@
+"""Softmax attention approximated by positive random features, in linear time.
+
+Performer, FAVOR+ (Choromanski et al. 2020): exp(q·k / √d) is the mean of φ(q)·φ(k) over random w, with
+φ_j(x) = exp(w_j·x' - |x'|² / 2) and x' = x / d^¼; then kernel attention. Time n · features · head_dim a head; memory
+n · features. Directions are orthogonal within blocks of d, with the signs of R in QR = Gaussian, without which the
+estimate is biased; norms are those of Gaussian vectors. Features, maxima and sums are kept in float32.
+
+Deviations from the authors' code: no constant is added to the features, which would bias them. Not causal, keys subtract
+their maximum for each feature, and queries add it: the normaliser is at least 1. Causal, keys subtract the running
+maximum, so that no later token reaches an earlier sum. There are no weights to drop, so dropout falls on the mixed
+values.
+"""
+
+import math
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from lrbench.backends import ops
+from lrbench.backends.base import HeadMixer, LayerConfig, check_option
+
+
+class Performer(HeadMixer):
+    """Kernel attention with random features.
+
+    Args:
+        features: how many; by default head_dim · ln head_dim, with `relu` head_dim.
+        kernel: `softmax`, or `relu` for φ_j(x) = relu(w_j·x) / √features + 0.001, which approximates nothing.
+        redraw: optimiser steps between new draws, counted by `after_step`; 0 keeps the first.
+
+    Draws come from a generator of their own, seeded by one number from torch's at construction: they are equal on all
+    devices and after a resume, and change no other random number.
+    """
+
+    paper, order, can_be_causal = "2009.14794", "n", True
+    directions: Tensor
+    seed: Tensor
+    steps: Tensor
+
+    def __init__(
+        self,
+        cfg: LayerConfig,
+        *,
+        features: int | None = None,
+        kernel: Literal["softmax", "relu"] = "softmax",
+        redraw: int = 1000,
+    ) -> None:
+        super().__init__(cfg)
+        check_option("features", features, features is None or features >= 1, "of at least 1")
+        check_option("kernel", kernel, kernel in ("softmax", "relu"), "softmax or relu")
+        check_option("redraw", redraw, redraw >= 0, "of at least 0")
+        usual = max(1, int(cfg.head_dim * math.log(cfg.head_dim))) if kernel == "softmax" else cfg.head_dim
+        self.features, self.kernel, self.redraw = features or usual, kernel, redraw
+        self.register_buffer("directions", torch.empty(self.features, cfg.head_dim))  # shared by heads
+        self.register_buffer("seed", torch.randint(2**62, ()))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+        self.draw()
+
+    @property
+    def notes(self) -> list[str]:
+        """Where dropout falls."""
+        return ["dropout falls on the mixed values: there are no attention weights"] if self.cfg.dropout > 0 else []
+
+    @torch.no_grad()
+    def draw(self) -> None:
+        """New directions, determined by the seed and the steps done."""
+        generator = torch.Generator().manual_seed(int(self.seed) + int(self.steps))
+        self.directions.copy_(orthogonal(self.features, self.cfg.head_dim, generator))
+
+    def after_step(self) -> None:
+        """Count, and redraw when it is time."""
+        self.steps += 1
+        if self.redraw and int(self.steps) % self.redraw == 0:
+            self.draw()
+
+    def attend(
+        self,
+        q: Float[Tensor, "rows heads seq head_dim"],
+        k: Float[Tensor, "rows heads seq head_dim"],
+        v: Float[Tensor, "rows heads seq head_dim"],
+        mask: Bool[Tensor, "rows seq"] | None,
+    ) -> Float[Tensor, "rows heads seq head_dim"]:
+        """Mix v by the products of features."""
+        kept = v.dtype
+        with ops.full_precision(v):
+            q, k, v = ops.upcast(q, k, v)
+            level = None
+            if self.kernel == "relu":
+                phi_q, phi_k = self.relu_features(q), self.relu_features(k)
+                phi_k = phi_k if mask is None else phi_k.masked_fill(~mask[:, None, :, None], 0.0)
+            else:
+                phi_q, phi_k, level = self.softmax_features(q, k, mask)
+            if self.cfg.causal:
+                mixed = ops.causal_kernel_attention(phi_q, phi_k, v, level)
+            else:
+                mixed = ops.kernel_attention(phi_q, phi_k, v)
+            return F.dropout(mixed, self.cfg.dropout, self.training).to(kept)
+
+    def relu_features(self, x: Float[Tensor, "rows heads seq head_dim"]) -> Float[Tensor, "rows heads seq features"]:
+        """Positive by a small constant, whatever x."""
+        return (x @ (self.directions.to(x.dtype).T * self.features**-0.5)).relu_() + 1e-3
+
+    def softmax_features(
+        self,
+        q: Float[Tensor, "rows heads seq head_dim"],
+        k: Float[Tensor, "rows heads seq head_dim"],
+        mask: Bool[Tensor, "rows seq"] | None,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """φ(q), φ(k) and the level of each key, up to factors that cancel in the ratio: a query's norm is one.
+
+        Maxima are constants to autograd, which is exact because they cancel. In place, since n · features is what costs.
+        """
+        scale = self.cfg.head_dim**-0.25
+        directions = (self.directions.to(q.dtype) * scale).T
+        log_k = (k @ directions).sub_(k.square().sum(-1, keepdim=True) * (0.5 * scale**2))
+        if mask is not None:
+            log_k.masked_fill_(~mask[:, None, :, None], -torch.inf)
+        log_q = q @ directions
+        lowest = torch.finfo(q.dtype).min  # instead of -inf where all is padding: -inf - -inf is nan
+        if self.cfg.causal:
+            level = log_k.detach().amax(-1).clamp_min(lowest).cummax(-1).values  # rows heads seq
+            log_k.sub_(level[..., None])
+        else:
+            level, top = None, log_k.detach().amax(-2, keepdim=True).clamp_min(lowest)  # rows heads 1 features
+            log_k.sub_(top)
+            log_q.add_(top)
+        log_q.sub_(log_q.detach().amax(-1, keepdim=True))
+        return log_q.exp_(), log_k.exp_(), level
+
+
+def orthogonal(count: int, width: int, generator: torch.Generator) -> Float[Tensor, "count width"]:
+    """Gaussian vectors, orthogonal to each other within blocks of `width`; each alone is distributed as N(0, I)."""
+    draw = {"generator": generator, "dtype": torch.float64}
+    q, r = torch.linalg.qr(torch.randn(-(-count // width), width, width, **draw))
+    # householder QR gives R's diagonal a fixed sign, so that without this Q is not uniform over rotations
+    q = q * r.diagonal(dim1=-2, dim2=-1).sign()[:, None, :]
+    norms = torch.randn(count, width, **draw).norm(dim=-1, keepdim=True)
+    return q.transpose(-1, -2).reshape(-1, width)[:count] * norms
