@@ -1,5 +1,6 @@
 """What a loader hands over: examples by number, three splits, and what they are worth without a model."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Source = Literal["generated", "hub", "local", "stand-in"]
+SPLITS = ("train", "validation", "test")
 
 
 class Example(NamedTuple):
@@ -28,16 +30,32 @@ class Split(Protocol):
     def __getitem__(self, index: int) -> Example: ...
 
 
+class Head:
+    """The first examples of a split."""
+
+    def __init__(self, split: Split, count: int) -> None:
+        self.lengths = split.lengths[:count]
+        self.labels = split.labels[:count]
+        self._split = split
+        self._indices = range(len(split))[:count]
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def __getitem__(self, index: int) -> Example:
+        return self._split[self._indices[index]]
+
+
 @dataclass(frozen=True)
 class DataRequest:
     """What a task asks of its loader: the card's data section after all overrides."""
 
     name: str  # of the task: a folder in the cache
     length: int  # the longest input in tokens
-    examples: tuple[int, int, int]  # train, validation, test
+    examples: tuple[int, int, int]  # train, validation, test; of generated data: files are taken whole
     source: str = "generated"  # "generated", "hub", "stand-in" or the path of a folder or file
     offline: bool = False
-    limit: int | float | None = None  # per split: a count, or a fraction below 1
+    limit: int | float | None = None  # per split: a count, or a fraction below 1; above 0
     seed: int = 0  # of the generator, not of the training
 
 
@@ -49,12 +67,42 @@ class TaskData:
     validation: Split
     test: Split
     source: Source
-    fingerprint: str  # sha256 over the content of all three splits
-    baselines: Mapping[str, float] = field(default_factory=dict)
+    fingerprint: str  # `fingerprint` of the three splits
+    baselines: Mapping[str, float] = field(default_factory=dict)  # fractions, 0 to 1
     notes: Sequence[str] = ()
+
+    @property
+    def splits(self) -> dict[str, Split]:
+        """The three splits by name."""
+        return dict(zip(SPLITS, (self.train, self.validation, self.test), strict=True))
 
 
 class Loader(Protocol):
-    """`load` of a module of this folder, or of a file beside a user's card. Its own options are keyword-only."""
+    """`load` of a module of this folder, or of a file beside a user's card. Its own options are keyword-only.
+
+    Beside it the module may have `describe(example) -> str`, for people, and `verify(data, request)` with the
+    same options, which returns `checks.Check`s.
+    """
 
     def __call__(self, request: DataRequest, cache: Path) -> TaskData: ...
+
+
+def limited(split: Split, limit: int | float | None) -> Split:
+    """The first `limit` examples, or that fraction of them (at least one) where it is below 1; all for None."""
+    if limit is None:
+        return split
+    return Head(split, max(1, int(limit * len(split)) if limit < 1 else int(limit)))
+
+
+def fingerprint(splits: Mapping[str, Split]) -> str:
+    """Sha256 over names, labels, lengths, types and tokens, however they are stored; half a second for 100 MB."""
+    digest = hashlib.sha256()
+    for name, split in splits.items():
+        digest.update(f"{name} {len(split)}\n".encode())
+        digest.update(split.labels.astype("<i8").tobytes())
+        for index in range(len(split)):
+            for view in split[index].views:
+                stored = view.astype(view.dtype.newbyteorder("<"), copy=False)
+                digest.update(f"{stored.dtype.str} {stored.size}\n".encode())
+                digest.update(stored.tobytes())
+    return digest.hexdigest()
