@@ -39,9 +39,10 @@ def encode(text: str) -> NDArray[np.uint8]:
         symbols = np.frombuffer(raw, np.uint8)
         # the usual case, one symbol and one blank in turn: forty times faster than word by word
         if len(symbols) % 2 and (symbols[1::2] == ord(" ")).all():
-            ids: NDArray[np.uint8] = _TABLE[symbols[::2]]
+            ids = _TABLE[symbols[::2]]
             if not (ids == UNKNOWN).any():
-                return ids[ids != PAD]
+                bare: NDArray[np.uint8] = ids[ids != PAD]
+                return bare
     return np.array([IDS.get(word, UNKNOWN) for word in text.split() if word not in "()"], np.uint8)
 
 
