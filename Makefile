@@ -15,10 +15,10 @@ setup: $(READY) ## make .venv and install, unless that is up to date
 # torch comes first and alone: a CPU build is taken where one is offered, and nothing later replaces it.
 # hatchling comes before the project so that it is built with the pinned one.
 $(READY): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit("lrbench needs Python 3.10 or newer: make PYTHON=/path/to/it" * (sys.version_info < (3, 10)))'
+	@$(PYTHON) -c 'import sys; sys.version_info < (3, 10) and sys.exit("lrbench needs Python 3.10 or newer: make PYTHON=/path/to/it")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet -c constraints.txt "$$(grep '^torch==' constraints.txt)"
-	$(BIN)/python -m pip install --quiet -c constraints.txt hatchling editables
+	$(BIN)/python -m pip install --quiet -c constraints.txt hatchling
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[test]'
 	@touch $@
 
