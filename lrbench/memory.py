@@ -6,31 +6,43 @@ count. `ru_maxrss` is used only where there is nothing else: it can be inherited
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
 from lrbench.records import Memory
+
+if TYPE_CHECKING:
+    import torch
 
 STATUS = Path("/proc/self/status")
 CLEAR_REFS = Path("/proc/self/clear_refs")
 
 
 class PeakMemory:
-    """Watches from the moment it is made; `read` tells the peak since then.
+    """Watches while its `with` block runs; `result` tells the peak.
 
     Args:
-        device: "cpu" or whatever torch calls a device; a GPU's memory is that of torch's allocator there.
+        device: "cpu", or whatever torch calls a device; a GPU's memory is that of torch's allocator there.
     """
 
-    def __init__(self, device: str = "cpu") -> None:
-        self._watch = _CudaWatch(device) if device.startswith("cuda") else _ResidentWatch()
-        self._device = device
+    def __init__(self, device: "str | torch.device" = "cpu") -> None:
+        self._device = str(device)
+        self._found: Memory | None = None
 
-    def read(self) -> Memory:
-        """The peak so far, what was there at the start, and how both were obtained."""
+    def __enter__(self) -> "PeakMemory":
+        self._found = None
+        self._watch = _CudaWatch(self._device) if self._device.startswith("cuda") else _ResidentWatch()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._found = self._watch.read()
+
+    def result(self) -> Memory:
+        """The peak of the block (so far, while it runs), what was there at its start, and how both were obtained."""
         if self._device.startswith("mps"):
             return Memory(peak_bytes=None, baseline_bytes=None, method="none: MPS keeps no peak")
-        return self._watch.read()
+        return self._found or self._watch.read()
 
 
 class _CudaWatch:

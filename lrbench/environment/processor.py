@@ -10,8 +10,10 @@ from lrbench.environment.probes import Probe, Unreadable, ask, read, read_fields
 
 CPUS = "/sys/devices/system/cpu"
 # those that change how fast a matrix product or a vector loop is
-TELLING_FLAGS = ("avx", "avx2", "fma", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile")
-TELLING_FLAGS += ("amx_bf16", "amx_int8", "asimd", "asimdhp", "bf16", "sve", "sve2", "sme")
+TELLING_FLAGS = (
+    *("avx", "avx2", "fma", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16"),
+    *("amx_tile", "amx_bf16", "amx_int8", "asimd", "asimdhp", "bf16", "sve", "sve2", "sme"),
+)
 
 
 def _model() -> str:
