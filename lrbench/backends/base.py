@@ -58,7 +58,7 @@ class Mixer(nn.Module):
     def after_step(self) -> None:
         """Called by the trainer after each optimiser step: the only place where state may change.
 
-        Calls of `forward` are no measure of progress: accumulation makes several a step, and checkpointing repeats them.
+        Calls of `forward` measure no progress: accumulation makes several a step, and checkpointing repeats them.
         """
 
     def forward(
@@ -103,8 +103,8 @@ class HeadMixer(Mixer):
         if mask is not None:
             # 0 · nan is nan: what stands in the padding must be gone before it meets a weight of zero
             x = x.masked_fill(~mask[..., None], 0.0)
-        q, k, v = self.split(self.query(x)), self.split(self.key(x)), self.split(self.value(x))
-        mixed = self.attend(q, k, v, mask)
+        # no names for q, k and v: what attend does not keep is freed before the last projection
+        mixed = self.attend(self.split(self.query(x)), self.split(self.key(x)), self.split(self.value(x)), mask)
         return self.out(mixed.transpose(1, 2).flatten(-2))
 
 

@@ -6,6 +6,9 @@ n · head_dim² a head; causal by chunks of 64 and a running sum. Features and s
 Deviation: there are no weights to drop, so dropout falls on the mixed values.
 """
 
+from typing import Any
+
+import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -35,9 +38,26 @@ class Linear(HeadMixer):
         kept = v.dtype
         with ops.full_precision(v):
             q, k, v = ops.upcast(q, k, v)
-            phi_q, phi_k = F.elu(q) + 1, F.elu(k) + 1
+            phi_q, phi_k = EluPlusOne.apply(q), EluPlusOne.apply(k)
             if mask is not None:
                 # elu(0) + 1 is 1: a padded key would stay in the normaliser
                 phi_k = phi_k.masked_fill(~mask[:, None, :, None], 0.0)
             attend = ops.causal_kernel_attention if self.cfg.causal else ops.kernel_attention
             return F.dropout(attend(phi_q, phi_k, v), self.cfg.dropout, self.training).to(kept)
+
+
+class EluPlusOne(torch.autograd.Function):
+    """elu(x) + 1, which keeps its value only: the slope is min(value, 1)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Float[Tensor, "rows heads seq head_dim"]) -> Float[Tensor, "rows heads seq head_dim"]:
+        """x + 1 above zero, exp(x) below."""
+        value = F.elu(x).add_(1.0)
+        ctx.save_for_backward(value)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, grad: Float[Tensor, "rows heads seq head_dim"]) -> Tensor:
+        """The slope times what comes back."""
+        (value,) = ctx.saved_tensors
+        return grad * value.clamp(max=1.0)

@@ -30,6 +30,7 @@ class Linformer(HeadMixer):
     """
 
     paper, order, can_be_causal = "2006.04768", "n", False
+    key_slots: nn.Parameter
 
     def __init__(
         self,

@@ -68,19 +68,20 @@ class Longformer(HeadMixer):
         rows, _, seq, _ = q.shape
         step = min(self.dilation, seq)
         visible, shared = mask, None
-        if self.globals:
-            visible = torch.ones(rows, seq, dtype=torch.bool, device=q.device) if mask is None else mask.clone()
-            seen = visible[:, : self.globals].clone()
-            visible[:, : self.globals] = False  # else a global key near by would count twice
-            few = (k[:, :, : self.globals], v[:, :, : self.globals], seen)
-            shared = tuple(part.repeat_interleave(step, 0) for part in few) if step > 1 else few
-        if step > 1 and visible is None:
+        if mask is None and (self.globals or step > 1):
             visible = torch.ones(rows, seq, dtype=torch.bool, device=q.device)
+        if self.globals and visible is not None:
+            few, seen = (k[:, :, : self.globals], v[:, :, : self.globals]), visible[:, : self.globals]
+            shared = (*(part.repeat_interleave(step, 0) for part in (*few, seen)),)
+            # else a global key near by would count twice
+            visible = torch.cat([torch.zeros_like(seen), visible[:, self.globals :]], dim=1)
+        if visible is not None:
+            visible = self.comb(visible[:, None, :, None], step)[:, 0, :, 0]
         mixed = ops.banded(
             *(self.comb(part, step) for part in (q, k, v)),
             window=self.window,
             causal=self.cfg.causal,
-            visible=visible if visible is None or step == 1 else self.comb(visible[:, None, :, None], step)[:, 0, :, 0],
+            visible=visible,
             shared=shared,
             dropout=self.cfg.dropout if self.training else 0.0,
         )

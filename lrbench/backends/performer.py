@@ -5,13 +5,14 @@ Performer, FAVOR+ (Choromanski et al. 2020): exp(q·k / √d) is the mean of φ(
 n · features. Directions are orthogonal within blocks of d, with the signs of R in QR = Gaussian, without which the
 estimate is biased; norms are those of Gaussian vectors. Features, maxima and sums are kept in float32.
 
-Deviations from the authors' code: no constant is added to the features, which would bias them. Not causal, keys subtract
-their maximum for each feature, and queries add it: the normaliser is at least 1. Causal, keys subtract the running
-maximum, so that no later token reaches an earlier sum. There are no weights to drop, so dropout falls on the mixed
-values.
+Deviations from the authors' code: no constant is added to the features, which would bias them. Not causal, keys
+subtract their maximum for each feature, and queries add it: the normaliser is at least 1. Causal, keys subtract the
+running maximum, so that no later token reaches an earlier sum. There are no weights to drop, so dropout falls on the
+mixed values.
 """
 
 import math
+from functools import partial
 from typing import Literal
 
 import torch
@@ -111,7 +112,7 @@ class Performer(HeadMixer):
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """φ(q), φ(k) and the level of each key, up to factors that cancel in the ratio: a query's norm is one.
 
-        Maxima are constants to autograd, which is exact because they cancel. In place, since n · features is what costs.
+        Maxima are constants to autograd, which is exact because they cancel. In place: n · features is what costs.
         """
         scale = self.cfg.head_dim**-0.25
         directions = (self.directions.to(q.dtype) * scale).T
@@ -133,9 +134,9 @@ class Performer(HeadMixer):
 
 def orthogonal(count: int, width: int, generator: torch.Generator) -> Float[Tensor, "count width"]:
     """Gaussian vectors, orthogonal to each other within blocks of `width`; each alone is distributed as N(0, I)."""
-    draw = {"generator": generator, "dtype": torch.float64}
-    q, r = torch.linalg.qr(torch.randn(-(-count // width), width, width, **draw))
+    normal = partial(torch.randn, generator=generator, dtype=torch.float64)
+    q, r = torch.linalg.qr(normal((-(-count // width), width, width)))
     # householder QR gives R's diagonal a fixed sign, so that without this Q is not uniform over rotations
     q = q * r.diagonal(dim1=-2, dim2=-1).sign()[:, None, :]
-    norms = torch.randn(count, width, **draw).norm(dim=-1, keepdim=True)
+    norms = normal((count, width)).norm(dim=-1, keepdim=True)
     return q.transpose(-1, -2).reshape(-1, width)[:count] * norms
