@@ -48,14 +48,14 @@ def prepared(
     """
     key = hashlib.sha256(json.dumps([FORMAT, content], sort_keys=True).encode()).hexdigest()[:16]
     folder = cache / task / key
-    if not folder.exists() or damage(folder):
-        try:
+    try:
+        if not folder.exists() or damage(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(folder.parent / f".{key}.lock"):
                 _make(folder, content, build)
-        except OSError as error:
-            hint = "free it, or choose another with --cache-dir or LRBENCH_CACHE"
-            raise Missing(f"{task} cannot be prepared in the cache {cache}: {error}", hint) from error
+    except OSError as error:
+        hint = "free it, or choose another with --cache-dir or LRBENCH_CACHE"
+        raise Missing(f"{task} cannot be prepared in the cache {cache}: {error}", hint) from error
     splits = {name: open_split(folder / f"{name}.arrow") for name in SPLITS}
     return Prepared(splits, _manifest(folder)["fingerprint"], folder)
 

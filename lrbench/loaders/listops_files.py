@@ -1,9 +1,11 @@
 """ListOps from files in the layout of the Long Range Arena release: `basic_{train,val,test}.tsv`."""
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lrbench.errors import Missing, SpecError
 from lrbench.loaders.blocks import Block
@@ -36,20 +38,15 @@ def read(path: Path, length: int) -> Iterator[Block]:
 
     Raises `SpecError` with the file and the line of the first thing wrong. About 0.2 ms a row of the release.
     """
-    rows: list[tuple[np.ndarray, int]] = []
-    for number, line in enumerate(_lines(path), 1):
-        where = f"{path}:{number}"
-        if number == 1:
-            if line != HEADER:
-                raise SpecError(f"{where}: the header is not Source<TAB>Target", "name the folder of an LRA release")
-            continue
-        rows.append(_row(line, length, where))
-        if len(rows) == ROWS:
-            yield _block(rows)
-            rows = []
-    if rows:
-        yield _block(rows)
-    elif number == 1:
+    lines = _lines(path)
+    if next(lines, HEADER) != HEADER:
+        raise SpecError(f"{path}:1: the header is not Source<TAB>Target", "name the folder of an LRA release")
+    rows = (_row(line, length, f"{path}:{number}") for number, line in enumerate(lines, 2))
+    empty = True
+    while some := list(islice(rows, ROWS)):
+        yield _block(some)
+        empty = False
+    if empty:
         raise SpecError(f"{path} holds no examples")
 
 
@@ -60,7 +57,7 @@ def _lines(path: Path) -> Iterator[bytes]:
             yield line.rstrip(b"\r\n")
 
 
-def _row(line: bytes, length: int, where: str) -> tuple[np.ndarray, int]:
+def _row(line: bytes, length: int, where: str) -> tuple[NDArray[np.uint8], int]:
     columns = line.decode(errors="replace").split("\t")
     if len(columns) != 2:
         raise SpecError(f"{where}: {len(columns)} columns in place of 2")
@@ -85,7 +82,7 @@ def _first_unknown(text: str) -> str:
     return next(word for word in text.split() if (encode(word) == UNKNOWN).any())[:20]
 
 
-def _block(rows: list[tuple[np.ndarray, int]]) -> Block:
+def _block(rows: list[tuple[NDArray[np.uint8], int]]) -> Block:
     lengths = np.array([ids.size for ids, _ in rows], np.int64)
     return Block(
         (np.concatenate([ids for ids, _ in rows]),), (lengths,), np.array([label for _, label in rows], np.int64)

@@ -32,8 +32,8 @@ def encode(text: str) -> NDArray[np.uint8]:
 
     Any other word than the fifteen of the language becomes `UNKNOWN`.
     """
-    raw = text.encode()
-    if raw.isascii():
+    if text.isascii():
+        raw = text.encode()
         for word, stand_in in _STAND_INS:
             raw = raw.replace(word, stand_in)
         symbols = np.frombuffer(raw, np.uint8)
@@ -43,7 +43,7 @@ def encode(text: str) -> NDArray[np.uint8]:
             if not (ids == UNKNOWN).any():
                 bare: NDArray[np.uint8] = ids[ids != PAD]
                 return bare
-    return np.array([IDS.get(word, UNKNOWN) for word in text.split() if word not in "()"], np.uint8)
+    return np.array([IDS.get(word, UNKNOWN) for word in text.split() if word not in ("(", ")")], np.uint8)
 
 
 def decode(ids: Iterable[int]) -> str:
