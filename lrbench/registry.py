@@ -9,6 +9,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import json
 import re
 import sys
 import traceback
@@ -26,6 +27,7 @@ from lrbench.errors import SpecError, UnknownName
 from lrbench.specs import AttentionSpec, parse
 
 BACKENDS = Path(__file__).parent / "backends"
+LOADERS = Path(__file__).parent / "loaders"
 SHARED = {"__init__", "base", "ops", "positions"}  # files of the folder that are no backend
 GROUP = "lrbench.attention"
 
@@ -56,6 +58,13 @@ class Backends:
             return first_line(BACKENDS / f"{_stem(name)}.py")
         return f"from {self._plugins()[name].value}"
 
+    def about(self, name: str) -> dict[str, Any]:
+        """What a backend says of itself, read from its file without importing it."""
+        about: dict[str, Any] = {"name": name, "summary": self.summary(name), "source": "lrbench"}
+        if name in self.shipped():
+            return about | _traits(BACKENDS / f"{_stem(name)}.py")
+        return about | {"source": self._plugins()[name].value}
+
     def spec(self, text: str) -> AttentionSpec:
         """Parse what a user typed. Names are checked, nothing shipped is imported."""
         target, settings = split_settings(text)
@@ -70,6 +79,12 @@ class Backends:
             module, name = target.split(":")
             return AttentionSpec(name=name, settings=settings, source=f"module {module}")
         raise UnknownName("model", target, self.names())
+
+    def typed(self, spec: AttentionSpec) -> str:
+        """The text that `spec` parses to the same."""
+        prefix = spec.source.removeprefix("module ") if spec.source.startswith("module ") else ""
+        prefix = spec.source if spec.digest else prefix
+        return typed_settings(f"{prefix}:{spec.name}" if prefix else spec.name, spec.settings)
 
     def load(self, spec: AttentionSpec) -> Backend:
         """Import the class and check its settings against its signature."""
@@ -96,22 +111,34 @@ backends = Backends()
 
 
 def split_settings(text: str) -> tuple[str, dict[str, Any]]:
-    """`name[a=1,b=x]` → name and settings, values read as YAML scalars."""
-    match = re.fullmatch(r"([^\[\]]+)(?:\[(.*)\])?", text.strip(), flags=re.DOTALL)
+    """`name[a=1,b=x]` → name and settings, values read as YAML."""
+    match = re.fullmatch(r"([^\[\]]+?)\s*(?:\[(.*)\])?", text.strip(), flags=re.DOTALL)
     if match is None:
         raise SpecError(f"model {text!r} is not of the form name[option=value,…]", "write for example 'local[window=64]'")
     settings: dict[str, Any] = {}
-    for item in filter(None, (part.strip() for part in (match[2] or "").split(","))):
+    for item in split_list(match[2] or ""):
         key, equals, value = item.partition("=")
         if not equals:
             raise SpecError(f"model {text!r}: {item!r} is not option=value", "write for example 'local[window=64]'")
         settings[key.strip()] = yaml.safe_load(value)
-    return match[1].strip(), settings
+    return match[1], settings
+
+
+def typed_settings(name: str, settings: dict[str, Any]) -> str:
+    """The inverse of `split_settings`."""
+    inner = ",".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in settings.items())
+    return f"{name}[{inner}]" if inner else name
 
 
 def split_list(text: str) -> list[str]:
-    """Split at commas outside brackets, drop blanks and repetitions."""
-    parts = re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text)
+    """Split at commas outside brackets; drop blanks and repetitions."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character == "[") - (character == "]")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
     return list(dict.fromkeys(part.strip() for part in parts if part.strip()))
 
 
@@ -146,6 +173,20 @@ def single_class(module: ModuleType, name: str) -> type:
     return found[0]
 
 
+def load_loader(name: str) -> Callable[..., Any]:
+    """The `load` function behind a card's loader: a module of `lrbench.loaders`, or `FILE.py:FUNCTION`."""
+    file, _, function = name.partition(".py:")
+    if function:
+        found = getattr(load_file(Path(f"{file}.py")), function, None)
+        if not callable(found):
+            raise SpecError(f"{file}.py: no function {function!r}", "name it in the card: FILE.py:FUNCTION")
+        return found
+    known = [path.stem for path in LOADERS.glob("*.py") if "load" in _functions(path)]
+    if name not in known:
+        raise UnknownName("loader", name, known)
+    return importlib.import_module(f"lrbench.loaders.{name}").load
+
+
 def is_file(target: str) -> bool:
     """A file is meant only by its suffix: `mine.py`, `./mine.py:MyAttention`."""
     return bool(re.search(r"\.py(:\w+)?$", target))
@@ -171,6 +212,21 @@ def load_file(path: Path) -> ModuleType:
 def first_line(path: Path) -> str:
     """The first line of a module's docstring, without importing the module."""
     return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+
+
+def _traits(path: Path) -> dict[str, Any]:
+    """The class attributes paper, order and can_be_causal of a backend's public class."""
+    traits: dict[str, Any] = {"paper": "", "order": "n^2", "can_be_causal": False}
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            for line in node.body:
+                target = line.target if isinstance(line, ast.AnnAssign) else getattr(line, "targets", [None])[0]
+                if isinstance(target, ast.Name) and target.id in traits:
+                    traits[target.id] = ast.literal_eval(line.value)  # type: ignore[attr-defined]
+                elif isinstance(target, ast.Tuple):
+                    names = [getattr(name, "id", "") for name in target.elts]
+                    traits |= {k: v for k, v in zip(names, ast.literal_eval(line.value), strict=True) if k in traits}  # type: ignore[attr-defined]
+    return traits
 
 
 def _file_and_class(target: str) -> tuple[Path, str]:
@@ -214,6 +270,12 @@ def _line_in(path: Path, error: BaseException) -> int:
 
 def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _functions(path: Path) -> set[str]:
+    """The functions that a module defines, without importing it."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
 def _shown(stem: str) -> str:

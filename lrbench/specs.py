@@ -138,6 +138,8 @@ class RunSpec(Frozen):
 
     attention: AttentionSpec
     task: Task
+    card: str  # how the task's card is found: a name or a path
+    files: str | None = None  # digest of the user's own loader and examples
     preset: PresetName
     seed: Annotated[int, Field(ge=0)]
     data: DataSpec

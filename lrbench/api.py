@@ -1,0 +1,303 @@
+"""The Python of lrbench: the same calls that the commands make. Importing this is cheap."""
+
+import logging
+import os
+from collections.abc import Sequence
+from concurrent.futures import CancelledError, Future, wait
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import platformdirs
+
+from lrbench import plan
+from lrbench.errors import LrbenchError, Missing, SpecError, Unsupported
+from lrbench.executors.base import Died, Executor, Job
+from lrbench.executors.inline import InlineExecutor, launched_once_a_device
+from lrbench.executors.local import LocalExecutor
+from lrbench.plan import Cell
+from lrbench.records import RunRecord, Status, load, read, write
+from lrbench.specs import Grid, PresetName
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import nn
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How cells are run; nothing here changes a result."""
+
+    out: Path
+    cache: Path
+    resume: bool = True
+    offline: bool = False
+    workers: int = 1
+    track: str | None = None
+    keep_checkpoint: bool = False
+    verbose: bool = False
+
+
+@dataclass(frozen=True)
+class Result:
+    """A cell, what became of it, and whether that happened just now."""
+
+    cell: Cell
+    record: RunRecord
+    fresh: bool
+
+
+class Listener(Protocol):
+    """Told what happens while cells run."""
+
+    def plan(self, cells: Sequence[Cell], finished: int) -> None:
+        """`cells` are about to run, `finished` more were there already."""
+
+    def tick(self) -> None:
+        """Called several times a second."""
+
+    def done(self, result: Result) -> None:
+        """One cell has ended."""
+
+
+class Silent:
+    """A listener that says nothing."""
+
+    def plan(self, cells: Sequence[Cell], finished: int) -> None: ...
+    def tick(self) -> None: ...
+    def done(self, result: Result) -> None: ...
+
+
+def run(
+    *,
+    model: str,
+    task: str,
+    preset: PresetName = "small",
+    seed: int = 0,
+    out: Path | str | None = None,
+    cache: Path | str | None = None,
+    **grid: Any,
+) -> RunRecord:
+    """Train one model on one task from one seed, or read the record if that has been done.
+
+    Args:
+        model, task, preset, seed: as `--model`, `--task`, `--preset`, `--seed` of `lrbench run`.
+        out, cache: folders; by default those of the command.
+        grid: further words of a suite's grid: `set={"train.steps": 200}`, `device`, `dtype`, `limit`, …
+
+    Raises:
+        SpecError, Unsupported: the request is wrong.
+        Missing: data, a device or a package is not there.
+    """
+    wanted = Grid(models=[model], tasks=[task], seeds=[seed], preset=preset, **grid)
+    return run_grid(wanted, Options(out=out_folder(out), cache=cache_folder(cache)))[0].record
+
+
+def attention(
+    name: str,
+    *,
+    dim: int,
+    heads: int,
+    head_dim: int | None = None,
+    max_len: int = 4096,
+    causal: bool = False,
+    dropout: float = 0.0,
+    **options: Any,
+) -> "nn.Module":
+    """An attention backend alone: `y = attention("performer", dim=512, heads=8)(x, mask=mask)`.
+
+    Args:
+        name: as `--model`; `options` are the backend's own, as in `performer[features=256]`.
+        max_len: the longest input; only backends with a table of that length care.
+
+    Raises:
+        UnknownName, SpecError: no such backend or option, or sizes that do not go together.
+        Unsupported: the backend cannot do that.
+    """
+    from lrbench.backends.base import LayerConfig, check_divisible
+    from lrbench.registry import backends
+
+    spec = backends.spec(name)
+    backend = backends.load(spec.model_copy(update={"settings": {**spec.settings, **options}}))
+    config = LayerConfig(
+        dim=dim,
+        heads=heads,
+        head_dim=head_dim or check_divisible(dim, heads),
+        max_len=max_len,
+        causal=causal,
+        dropout=dropout,
+    )
+    return backend.cls(config, **backend.options)
+
+
+def load_results(*places: Path | str) -> "pd.DataFrame":
+    """All run records below the given folders as a tidy table, one row a record, nested fields as `metrics.test.accuracy`."""
+    import pandas as pd
+
+    return pd.json_normalize([record.to_json() for record in load(places or [out_folder(None)])])
+
+
+def out_folder(given: Path | str | None) -> Path:
+    """Where results go: as given, else LRBENCH_RESULTS, else `results`."""
+    return Path(given or os.environ.get("LRBENCH_RESULTS") or "results").expanduser()
+
+
+def cache_folder(given: Path | str | None) -> Path:
+    """Where data are kept: as given, else LRBENCH_CACHE, else the platform's cache folder of the user."""
+    return Path(given or os.environ.get("LRBENCH_CACHE") or platformdirs.user_cache_dir("lrbench")).expanduser()
+
+
+def run_grid(grid: Grid, options: Options, listener: Listener | None = None) -> list[Result]:
+    """Run what is missing of a grid and return all of it, in the order of the plan.
+
+    Raises:
+        SpecError, Missing, Unsupported: before anything is trained.
+    """
+    listener = listener or Silent()
+    cells = plan.cells(grid, options.out)
+    check_writable(options.out)
+    old = {cell.run_id: record for cell in cells if options.resume and (record := _finished(cell)) is not None}
+    todo = [cell for cell in cells if cell.run_id not in old]
+    results = [Result(cell, old[cell.run_id], fresh=False) for cell in cells if cell.run_id in old]
+    if todo:
+        refused = preflight(todo, options, alone=len(cells) == 1)
+        listener.plan([cell for cell in todo if cell.run_id not in refused], len(old))
+        results += [_refuse(cell, refused[cell.run_id], options) for cell in todo if cell.run_id in refused]
+        results += _run_all([cell for cell in todo if cell.run_id not in refused], options, listener)
+    order = {cell.run_id: place for place, cell in enumerate(cells)}
+    return sorted(results, key=lambda result: order[result.cell.run_id])
+
+
+def check_writable(out: Path) -> None:
+    """Try the results folder before any work.
+
+    Raises:
+        SpecError: nothing can be written there.
+    """
+    probe = out / f".probe-{os.getpid()}"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise SpecError(f"--out {out}: {error.strerror}", "name a folder that can be written to") from None
+
+
+def preflight(cells: Sequence[Cell], options: Options, alone: bool) -> dict[str, Unsupported]:
+    """Find what is wrong before anything is trained; the cells that their backend refuses.
+
+    Raises:
+        SpecError, Missing: the request or the environment is wrong; Unsupported too for a cell that was asked for alone.
+    """
+    from lrbench.taskdata import TaskSource
+    from lrbench.train import devices
+
+    if options.track and find_spec(options.track) is None:
+        raise Missing(f"--track {options.track}: the package is not installed", f"pip install {options.track}")
+    for device, dtype in {(cell.spec.device, cell.spec.dtype) for cell in cells}:
+        devices.check(device, dtype)
+    refused = {cell.run_id: refusal for cell in cells if (refusal := _refusal(cell)) is not None}
+    if alone and refused:
+        raise next(iter(refused.values()))
+    wanted = {cell.spec.data.model_dump_json() + cell.spec.card: cell.spec for cell in cells}
+    for spec in wanted.values():
+        TaskSource(spec.task, spec.data, options.cache, options.offline).load()
+    return refused
+
+
+def _refusal(cell: Cell) -> Unsupported | None:
+    """Build the model without memory. What else may go wrong with a user's class is for the cell itself to report."""
+    from lrbench.models import heads
+    from lrbench.registry import backends
+
+    backend = backends.load(cell.spec.attention)
+    try:
+        heads.outline(backend, cell.spec.task, cell.spec.model, cell.spec.data.length)
+    except Unsupported as refusal:
+        return refusal
+    except LrbenchError:
+        raise
+    except Exception as error:
+        log.debug("%s could not be outlined: %s", cell.spec.attention.label, error)
+    return None
+
+
+def _finished(cell: Cell) -> RunRecord | None:
+    record = read(cell.folder / "record.json")
+    return record if record is not None and record.status == "ok" else None
+
+
+def _refuse(cell: Cell, refusal: Unsupported, options: Options) -> Result:
+    return _without_answer(cell, options, "unsupported", refusal.message)
+
+
+def _run_all(cells: Sequence[Cell], options: Options, listener: Listener) -> list[Result]:
+    """Run cells side by side. Ctrl-C asks them to save their state, a second one ends them."""
+    executor = _executor(options)
+    running = {executor.submit(_job(cell, options)): cell for cell in cells}
+    results: list[Result] = []
+    waiting = set(running)
+    while waiting:
+        try:
+            wait(waiting, timeout=0.2, return_when="FIRST_COMPLETED")
+            listener.tick()
+            for future in [future for future in waiting if future.done()]:  # `wait` overlooks cancelled ones
+                waiting.discard(future)
+                results.append(_result(running[future], future, options))
+                listener.done(results[-1])
+        except KeyboardInterrupt:
+            executor.stop()
+    executor.shutdown()
+    return results
+
+
+def _executor(options: Options) -> Executor:
+    if launched_once_a_device():
+        return InlineExecutor()
+    return LocalExecutor(options.workers, verbose=options.verbose)
+
+
+def _job(cell: Cell, options: Options) -> Job:
+    from lrbench.trial import Order
+
+    order = Order(
+        spec=cell.spec,
+        run_id=cell.run_id,
+        folder=cell.folder,
+        cache=options.cache,
+        deviations=cell.deviations,
+        fresh=not options.resume,
+        offline=options.offline,
+        # side by side, cells share the cores; alone, a cell has what torch takes by itself
+        threads=max(1, (os.cpu_count() or 1) // options.workers) if options.workers > 1 else None,
+        track=options.track,
+        keep_checkpoint=options.keep_checkpoint,
+    )
+    return Job(entry="lrbench.trial:execute", payload=order.model_dump_json())
+
+
+def _result(cell: Cell, future: "Future[str]", options: Options) -> Result:
+    """What came back, or a record of why nothing did."""
+    try:
+        return Result(cell, RunRecord.model_validate_json(future.result()), fresh=True)
+    except CancelledError:
+        return _without_answer(cell, options, "interrupted", "not started")
+    except Died as death:
+        if death.asked_to:
+            return _without_answer(cell, options, "interrupted", "ended before there was anything to keep")
+        hint = " (most often for want of memory)" if death.killed else ""
+        return _without_answer(cell, options, "oom" if death.killed else "error", f"{death}{hint}")
+
+
+def _without_answer(cell: Cell, options: Options, status: Status, reason: str) -> Result:
+    from lrbench import trial
+
+    order = trial.Order.model_validate_json(_job(cell, options).payload)
+    record = trial.blank(order, status, reason, trial.now())
+    if status != "interrupted":
+        cell.folder.mkdir(parents=True, exist_ok=True)
+        write(record, cell.folder)
+    return Result(cell, record, fresh=True)

@@ -1,0 +1,39 @@
+"""Whether a run kept to its card: computed from the resolved spec and the parameter counts, never declared.
+
+The rules are the Long-Range Arena's: sizes, layers and the task as on the card, and at most 10 % more parameters
+than full attention has there, counted with and without position tables.
+"""
+
+from lrbench.catalog import leaves
+from lrbench.records import Fairness, Parameters
+from lrbench.specs import Preset, RunSpec
+
+MORE_PARAMETERS = 1.10
+NOT_A_DEVIATION = {"data.source", "train.micro_tokens"}  # genuine or generated; how an update is cut
+
+
+def deviations(card: Preset, resolved: Preset) -> list[str]:
+    """Each field of the resolved run that is not as on the card."""
+    wanted, found = leaves(card.model_dump()), leaves(resolved.model_dump())
+    return [
+        f"{key} is {found.get(key)}, the card says {wanted.get(key)}"
+        for key in dict.fromkeys([*wanted, *found])
+        if key not in NOT_A_DEVIATION and wanted.get(key) != found.get(key)
+    ]
+
+
+def judge(deviating: list[str], parameters: Parameters, base: Parameters) -> Fairness:
+    """The track of a run and the reasons for it."""
+    reasons = list(deviating)
+    for what, own, full in (
+        ("parameters", parameters.total, base.total),
+        ("parameters without position tables", parameters.total - parameters.positional, base.total - base.positional),
+    ):
+        if own > full * MORE_PARAMETERS:
+            reasons.append(f"{own:,} {what}, {own / full - 1:.0%} more than full attention's {full:,}")
+    return Fairness(track="free-for-all" if reasons else "apples-to-apples", reasons=reasons)
+
+
+def preset(spec: RunSpec) -> Preset:
+    """The part of a run that a card's preset fixes."""
+    return Preset(data=spec.data, model=spec.model, train=spec.train)

@@ -1,0 +1,66 @@
+"""A task's data as its card and a resolved spec ask for them: load, check, describe."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lrbench.loaders.base import DataRequest, Example, TaskData
+from lrbench.loaders.cache import damages
+from lrbench.loaders.checks import Check, common_checks
+from lrbench.registry import check_options, load_loader
+from lrbench.specs import DataSpec, Task
+
+
+@dataclass(frozen=True)
+class TaskSource:
+    """Where a task's examples come from. Loaders may add `verify` and `describe` to their `load`, in the same file."""
+
+    task: Task
+    spec: DataSpec
+    cache: Path
+    offline: bool = False
+
+    @property
+    def request(self) -> DataRequest:
+        """What the loader is asked for."""
+        spec = self.spec
+        return DataRequest(
+            name=self.task.name,
+            length=spec.length,
+            examples=spec.examples,
+            source=spec.source,
+            offline=self.offline,
+            limit=spec.limit,
+            seed=spec.seed,
+        )
+
+    def load(self) -> TaskData:
+        """The data, built or fetched once and then taken from the cache.
+
+        Raises:
+            SpecError: an option or a file is wrong.
+            Missing: the data cannot be had here.
+        """
+        return load_loader(self.task.loader)(self.request, self.cache, **self._options())
+
+    def verify(self) -> list[Check]:
+        """Everything that can be checked, beginning with what lies in the cache."""
+        damaged = damages(self.cache, self.task.name)
+        stored = [Check("cache", False, what) for what in damaged] or [Check("cache", True, "whole")]
+        data = self.load()
+        own = self._beside("verify")
+        return [*stored, *(own(data, self.request, **self._options()) if own else common_checks(data, self.request))]
+
+    def describe(self, example: Example) -> str:
+        """An example for people."""
+        own = self._beside("describe")
+        return own(example) if own else f"{[view.tolist() for view in example.views]}\nanswer: {example.label}"
+
+    def _options(self) -> dict[str, Any]:
+        return check_options(
+            load_loader(self.task.loader), self.spec.options, f"task {self.task.name}: data.options"
+        )
+
+    def _beside(self, name: str) -> Any:
+        return getattr(sys.modules[load_loader(self.task.loader).__module__], name, None)

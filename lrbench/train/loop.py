@@ -1,0 +1,303 @@
+"""Trains a model and scores it: the only user of accelerate.
+
+Validation chooses the step, test is scored whole at that step and, blind, at the last one. Everything that follows
+from the step (rate, examples) is computed from it, so a run that was cut off goes on as if it never had been.
+"""
+
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from lrbench.loaders.base import Split, TaskData
+from lrbench.records import Metrics, Score, Speed, dumps, write_atomic
+from lrbench.specs import RunSpec
+from lrbench.train import checkpoint, devices
+from lrbench.train.batches import Batch, Ids, batch_ids, collate, cut, fill
+from lrbench.train.schedules import learning_rate
+
+CHECKPOINT_EVERY_S = 30.0
+LOGGED_STEPS = 2000  # at most so many lines of training steps
+
+
+class Diverged(Exception):
+    """The loss stopped being a number."""
+
+
+@dataclass
+class Counts:
+    """What a run has done so far, over all its sittings."""
+
+    step: int = 0
+    passes: int = 0
+    train_s: float = 0.0
+    train_tokens: int = 0
+    train_padded_tokens: int = 0
+    eval_s: float = 0.0
+    eval_tokens: int = 0
+    eval_padded_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished training."""
+
+    metrics: Metrics
+    speed: Speed
+    train_s: float
+    eval_s: float
+
+
+@dataclass
+class Best:
+    """The best validation score so far and the weights that reached it; the earliest of equals."""
+
+    score: Score | None = None
+    weights: dict[str, Tensor] = field(default_factory=dict)
+
+
+def accelerator(spec: RunSpec, track: str | None = None, folder: Path | None = None) -> Accelerator:
+    """Device and precision as asked for.
+
+    Raises:
+        Missing: this machine has not got them.
+    """
+    devices.check(spec.device, spec.dtype)
+    _, _, index = spec.device.partition(":")
+    if index:
+        torch.cuda.set_device(int(index))
+    precision = "no" if spec.dtype == "fp32" else spec.dtype
+    return Accelerator(cpu=devices.on_cpu(spec.device), mixed_precision=precision, log_with=track, project_dir=folder)
+
+
+class Trainer:
+    """One training of one model.
+
+    Args:
+        model: freshly built; its weights are trained in place.
+        data: all three splits.
+        spec: the resolved run.
+        folder: where `metrics.jsonl` and `checkpoint/` are kept.
+        engine: from `accelerator`.
+        checkpoint_every_s: seconds between checkpoints; 0 writes one after every step.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        data: TaskData,
+        spec: RunSpec,
+        folder: Path,
+        engine: Accelerator,
+        checkpoint_every_s: float = CHECKPOINT_EVERY_S,
+    ) -> None:
+        recipe = spec.train
+        optimizer = torch.optim.AdamW(
+            model.parameters(), lr=recipe.lr, betas=recipe.betas, eps=recipe.eps, weight_decay=recipe.weight_decay
+        )
+        self.data, self.spec, self.recipe, self.folder, self.engine = data, spec, recipe, folder, engine
+        self.plain = model.to(engine.device)
+        if spec.compile:
+            self.plain.compile(dynamic=True)
+        self.model, self.optimizer = engine.prepare(self.plain, optimizer)
+        self.checkpoint_every_s = checkpoint_every_s
+        self.counts = Counts()
+        self.best = Best()
+        self.notes: list[str] = []
+
+    def fit(self, stop: Callable[[], bool] = lambda: False) -> Outcome | None:
+        """Train to the last step and score, or write a checkpoint and return None once `stop` says so."""
+        self._resume()
+        saved_at = time.monotonic()
+        while self.counts.step < self.recipe.steps:
+            if self._agreed(stop()):
+                self._save()
+                return None
+            self._step(self.counts.step + 1)
+            if self._agreed(time.monotonic() - saved_at >= self.checkpoint_every_s):
+                self._save()
+                saved_at = time.monotonic()
+        return self._outcome()
+
+    def _step(self, step: int) -> None:
+        started = time.perf_counter()
+        rate = learning_rate(self.recipe, step)
+        loss = self._update(step, rate)
+        self.counts.step = step
+        self.counts.train_s += time.perf_counter() - started
+        if step == 1 or step % max(1, self.recipe.steps // LOGGED_STEPS) == 0:
+            self._log({"step": step, "loss": loss, "lr": rate})
+        if not math.isfinite(loss):
+            raise Diverged(f"the loss became {loss} at step {step}")
+        if step % self.recipe.eval_every == 0 or step == self.recipe.steps:
+            self._validate(step)
+
+    def _update(self, step: int, rate: float) -> float:
+        """One update on one batch; the mean loss over its examples, on all devices."""
+        recipe, ranks = self.recipe, self.engine.num_processes
+        ids = batch_ids(self.spec.seed, step, recipe.batch, len(self.data.train))[self.engine.process_index :: ranks]
+        passes = [ids[part] for part in cut(self.data.train.lengths[ids], recipe.micro_tokens)]
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.model.train()
+        total = torch.zeros((), device=self.engine.device)
+        for part in passes:
+            if part is passes[-1]:
+                total += self._backward(self.data.train, part, recipe.batch)
+            else:
+                with self.engine.no_sync(self.model):  # devices exchange gradients once an update
+                    total += self._backward(self.data.train, part, recipe.batch)
+        if recipe.clip is not None:
+            self.engine.clip_grad_norm_(self.model.parameters(), recipe.clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.counts.passes += len(passes)
+        return float(self.engine.reduce(total, "sum"))
+
+    def _backward(self, split: Split, part: Ids, batch: int) -> Tensor:
+        rows = self._rows(split, part)
+        with self.engine.autocast():
+            logits = self.model(rows.tokens, rows.mask)
+        loss = cross_entropy(logits.float(), rows.targets, reduction="sum") / batch
+        # devices average their gradients, and what is wanted is the sum over the batch
+        self.engine.backward(loss * self.engine.num_processes)
+        self.counts.train_tokens += rows.real_tokens
+        self.counts.train_padded_tokens += rows.tokens.numel()
+        return loss.detach()
+
+    def _rows(self, split: Split, part: Ids) -> Batch:
+        return collate(split, part).to(self.engine.device)
+
+    @torch.no_grad()
+    def score(self, split: Split, step: int) -> Score:
+        """Every example of the split, once."""
+        started = time.perf_counter()
+        self.plain.eval()
+        sums = torch.zeros(2, dtype=torch.float64, device="cpu")
+        for part in fill(split.lengths, self.recipe.micro_tokens):
+            mine = part[self.engine.process_index :: self.engine.num_processes]
+            if len(mine) == 0:
+                continue
+            rows = self._rows(split, mine)
+            with self.engine.autocast():
+                logits = self.plain(rows.tokens, rows.mask).float()
+            nats = cross_entropy(logits, rows.targets, reduction="sum")
+            sums += torch.stack([(logits.argmax(-1) == rows.targets).sum().double(), nats.double()]).cpu()
+            self.counts.eval_tokens += rows.real_tokens
+            self.counts.eval_padded_tokens += rows.tokens.numel()
+        correct, nats = self._summed(sums).tolist()
+        self.counts.eval_s += time.perf_counter() - started
+        if not math.isfinite(nats):
+            raise Diverged(f"the loss on unseen examples became {nats} at step {step}")
+        total = len(split)
+        return Score(accuracy=correct / total, loss=nats / total, correct=int(correct), examples=total, step=step)
+
+    def _validate(self, step: int) -> None:
+        score = self.score(self.data.validation, step)
+        self._log({"step": step, "split": "validation", "accuracy": score.accuracy, "loss": score.loss})
+        if self.best.score is None or score.accuracy > self.best.score.accuracy:
+            self.best = Best(score, {name: value.cpu().clone() for name, value in self.plain.state_dict().items()})
+
+    def _outcome(self) -> Outcome:
+        assert self.best.score is not None
+        last, chosen = self.counts.step, self.best.score.step
+        test_last = self.score(self.data.test, last)
+        if chosen != last:
+            self.plain.load_state_dict(self.best.weights)
+        test = test_last if chosen == last else self.score(self.data.test, chosen)
+        for name, score in (("test", test), ("test_last", test_last)):
+            self._log({"step": score.step, "split": name, "accuracy": score.accuracy, "loss": score.loss})
+        counts = self._counted()
+        metrics = Metrics(validation=self.best.score, test=test, test_last=test_last)
+        return Outcome(metrics, speed(counts), counts.train_s, counts.eval_s)
+
+    def _counted(self) -> Counts:
+        """Tokens of all devices together; times are those of the first."""
+        names = ["train_tokens", "train_padded_tokens", "eval_tokens", "eval_padded_tokens"]
+        sums = self._summed(torch.tensor([float(getattr(self.counts, name)) for name in names], dtype=torch.float64))
+        tokens = {name: int(value) for name, value in zip(names, sums.tolist(), strict=True)}
+        return Counts(**{**asdict(self.counts), **tokens})
+
+    def _summed(self, values: Tensor) -> Tensor:
+        """The sum over all devices, exact in double precision; mps has none, and is never one of several."""
+        if self.engine.num_processes == 1:
+            return values
+        return self.engine.reduce(values.to(self.engine.device), "sum").cpu()
+
+    def _agreed(self, mine: bool) -> bool:
+        """Whether any device says so: all of them have to take the same turn."""
+        if self.engine.num_processes == 1:
+            return mine
+        return bool(self.engine.reduce(torch.tensor(float(mine), device=self.engine.device), "sum"))
+
+    def _log(self, line: dict[str, Any]) -> None:
+        if not self.engine.is_main_process:
+            return
+        with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(dumps(line) + "\n")
+        step, split = line["step"], line.get("split", "train")
+        values = {f"{split}/{key}": value for key, value in line.items() if isinstance(value, float)}
+        self.engine.log(values, step=step)
+
+    def _save(self) -> None:
+        if not self.engine.is_main_process:
+            return
+        state = {
+            "model": self.plain.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scaler": self.engine.scaler.state_dict() if self.engine.scaler else None,
+            "generators": checkpoint.generators(),
+            "counts": asdict(self.counts),
+            "best_score": self.best.score.model_dump() if self.best.score else None,
+            "best_weights": self.best.weights,
+        }
+        checkpoint.save(self.folder / "checkpoint", self.counts.step, state)
+
+    def _resume(self) -> None:
+        state, problem = checkpoint.load(self.folder / "checkpoint")
+        self.notes += [problem] if problem else []
+        if state is not None:
+            self.plain.load_state_dict(state["model"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            if self.engine.scaler:
+                self.engine.scaler.load_state_dict(state["scaler"])
+            checkpoint.restore_generators(state["generators"])
+            self.counts = Counts(**state["counts"])
+            score = state["best_score"]
+            self.best = Best(Score(**score) if score else None, state["best_weights"])
+        if self.engine.is_main_process:
+            keep_until(self.folder / "metrics.jsonl", self.counts.step)
+
+
+def speed(counts: Counts) -> Speed:
+    """Rates from counts."""
+    return Speed(
+        train_steps_per_s=counts.step / counts.train_s,
+        train_tokens_per_s=counts.train_tokens / counts.train_s,
+        train_padded_tokens_per_s=counts.train_padded_tokens / counts.train_s,
+        eval_tokens_per_s=counts.eval_tokens / counts.eval_s,
+        eval_padded_tokens_per_s=counts.eval_padded_tokens / counts.eval_s,
+        forward_passes_per_step=counts.passes / counts.step,
+    )
+
+
+def keep_until(path: Path, step: int) -> None:
+    """Drop the lines of a metrics file that a resumed run will write again, a torn last one included."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            if json.loads(line)["step"] <= step:
+                kept.append(line)
+        except (ValueError, KeyError, TypeError):
+            continue
+    write_atomic(path, "".join(line + "\n" for line in kept))
