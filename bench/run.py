@@ -106,7 +106,8 @@ def gradients(model: torch.nn.Module, train: Split, ids: Ids, passes: list[Ids])
 
 
 if __name__ == "__main__":
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; medians of {ROUNDS} rounds")
+    torch.set_num_threads(1)  # threads that wait for each other on a busy machine would measure that machine
+    print(f"torch {torch.__version__}, one thread; medians of {ROUNDS} rounds")
     start_up()
     generator()
     batching()
