@@ -197,7 +197,7 @@ def causality(make: Factory) -> Probe:
 
 
 def hidden_row(make: Factory) -> Probe:
-    """A row of padding only comes out as zeros (or the bias of the projection); it disturbs neither others nor gradients."""
+    """A row of nothing but padding comes out as one constant, and spoils neither its neighbours nor gradients."""
     mixer = make()
     mask = real_tokens(64, 0, 40)
     x = make.loud(64).requires_grad_()

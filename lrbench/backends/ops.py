@@ -125,7 +125,7 @@ def kernel_attention(
     Time n · features · head_dim; memory n · features. Hidden keys have φk = 0.
     """
     sums = phi_k.transpose(-1, -2) @ F.pad(v, (0, 1), value=1.0)  # rows heads features head_dim+1
-    return ratio(phi_q @ sums)
+    return Ratio.apply(phi_q @ sums)
 
 
 def causal_kernel_attention(
@@ -150,7 +150,7 @@ def causal_kernel_attention(
     weights = q @ k.transpose(-1, -2)  # rows heads chunks chunk chunk
     if level is None:
         mixed = weights.tril_() @ v
-        return ratio((mixed + q @ before(k.transpose(-1, -2) @ v)).flatten(2, 3)[:, :, :seq])
+        return Ratio.apply((mixed + q @ before(k.transpose(-1, -2) @ v)).flatten(2, 3)[:, :, :seq])
     if tail:
         level = torch.cat([level, level[:, :, -1:].expand(-1, -1, tail)], dim=-1)
     level = level.unflatten(2, (-1, chunk))  # rows heads chunks chunk
@@ -160,7 +160,7 @@ def causal_kernel_attention(
     sums = k.transpose(-1, -2) @ (v * (level - end).exp_()[..., None])
     past = q @ before(sums, (start - end).exp_()[..., None])
     mixed = (weights * fade).tril_() @ v + past * (start - level).exp_()[..., None]
-    return ratio(mixed.flatten(2, 3)[:, :, :seq])
+    return Ratio.apply(mixed.flatten(2, 3)[:, :, :seq])
 
 
 def before(
@@ -176,9 +176,25 @@ def before(
     return torch.stack(states, dim=2)
 
 
-def ratio(sums: Float[Tensor, "rows heads seq wide"]) -> Float[Tensor, "rows heads seq head_dim"]:
-    """The columns over the last one, and 0 where that is 0: nothing was visible."""
-    weight = sums[..., -1:]
-    # a floor below which gradients would overflow; nothing is added, for an honest sum may be far below any usual eps
-    floor = torch.finfo(sums.dtype).tiny ** 0.8
-    return sums[..., :-1] * weight.masked_fill(weight == 0, 1.0).clamp_min(floor).reciprocal()
+class Ratio(torch.autograd.Function):
+    """The columns over the last one, and 0 where that is nothing: no key was visible.
+
+    No constant is added, for an honest sum may be far below any usual one. The floor keeps gradients from overflowing.
+    By hand, since autograd's division squares the weight and takes twice the passes over memory.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, sums: Float[Tensor, "rows heads seq wide"]) -> Float[Tensor, "rows heads seq head_dim"]:
+        """Divide."""
+        weight, floor = sums[..., -1:], torch.finfo(sums.dtype).tiny ** 0.8
+        inverse = weight.reciprocal().masked_fill_(weight < floor, 0.0)
+        mixed = sums[..., :-1] * inverse
+        ctx.save_for_backward(mixed, inverse)
+        return mixed
+
+    @staticmethod
+    def backward(ctx: Any, grad: Float[Tensor, "rows heads seq head_dim"]) -> Tensor:
+        """1 / weight for the columns, minus their mean for the weight."""
+        mixed, inverse = ctx.saved_tensors
+        grad = grad * inverse
+        return torch.cat([grad, -(grad * mixed).sum(-1, keepdim=True)], dim=-1)
