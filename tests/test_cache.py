@@ -220,6 +220,11 @@ class TestDamage:
         assert {path.name: path.read_bytes() for path in again.folder.iterdir()} == whole
         assert damages(tmp_path, "toy") == [] and not left_behind(tmp_path)
 
+    def test_a_cut_file_is_told_by_its_size(self, tmp_path: Path) -> None:
+        folder = make(tmp_path).folder
+        halve(folder / "test.arrow")
+        assert "bytes in place of" in (damage(folder) or "")
+
     @pytest.mark.parametrize("field", ["files", "fingerprint"])
     def test_a_manifest_without_a_field_is_damaged(self, field: str, tmp_path: Path) -> None:
         folder = make(tmp_path).folder

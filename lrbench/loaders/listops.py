@@ -26,7 +26,7 @@ PATIENCE = 200  # forests without a new tree, some 800,000 trees, after which a 
 def load(request: DataRequest, cache: Path, *, shortest: int = 501, longest: int = 1999) -> TaskData:
     """The three splits: trees of `shortest` to `longest` tokens, or the files in the folder `request.source`.
 
-    100,000 trees of 501 to 1999 tokens take some ten seconds once, then half a second. Raises `SpecError` for a
+    100,000 trees of 501 to 1999 tokens take some fifteen seconds once, then half a second. Raises `SpecError` for a
     window that does not fit or a faulty file, `Missing` for files that are not there or a cache that cannot be written.
     """
     if request.source in ("hub", "stand-in"):
