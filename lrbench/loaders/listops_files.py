@@ -36,7 +36,8 @@ def find_files(source: str) -> dict[str, Path]:
 def read(path: Path, length: int) -> Iterator[Block]:
     """The examples of a file, in its order. Every target is compared with what its expression is worth.
 
-    Raises `SpecError` with the file and the line of the first thing wrong. Under half a millisecond a row of the release.
+    Raises `SpecError` with the file and the line of the first thing wrong.
+    A row of the release takes up to a millisecond, nearly all of it the evaluation.
     """
     lines = _lines(path)
     if next(lines, HEADER) != HEADER:
