@@ -209,19 +209,19 @@ def preflight(cells: Sequence[Cell], options: Options, alone: bool) -> dict[str,
 
 
 def _refusal(cell: Cell) -> Unsupported | None:
-    """Build the model without memory. What else may go wrong with a user's class is for the cell itself to report."""
+    """Build the model once. What goes wrong in a user's class by accident is for the cell itself to report."""
     from lrbench.models import heads
     from lrbench.registry import backends
 
     backend = backends.load(cell.spec.attention)
     try:
-        heads.outline(backend, cell.spec.task, cell.spec.model, cell.spec.data.length)
+        heads.build(backend, cell.spec.task, cell.spec.model, cell.spec.data.length)
     except Unsupported as refusal:
         return refusal
     except LrbenchError:
         raise
     except Exception as error:
-        log.debug("%s could not be outlined: %s", cell.spec.attention.label, error)
+        log.debug("%s could not be built: %s", cell.spec.attention.label, error)
     return None
 
 

@@ -28,7 +28,9 @@ class UnknownName(SpecError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str], where: str = "") -> None:
         known = sorted(known)
-        super().__init__(f"{where}: unknown {kind} {name!r}" if where else f"unknown {kind} {name!r}", nearest(name, known))
+        super().__init__(
+            f"{where}: unknown {kind} {name!r}" if where else f"unknown {kind} {name!r}", nearest(name, known)
+        )
 
 
 class Unsupported(LrbenchError):

@@ -15,7 +15,6 @@ from lrbench.specs import Frozen
 
 log = logging.getLogger(__name__)
 
-RUN_SCHEMA = "lrbench.run/1"
 Status = Literal["ok", "error", "oom", "timeout", "unsupported", "interrupted", "skipped"]
 
 
@@ -110,7 +109,7 @@ class DataInfo(Frozen):
 class RunRecord(Frozen):
     """One finished cell. Measured fields are None unless the status is ok."""
 
-    schema_: Literal["lrbench.run/1"] = Field(RUN_SCHEMA, alias="schema")
+    schema_: Literal["lrbench.run/1"] = Field("lrbench.run/1", alias="schema")
     run_id: str
     status: Status
     reason: str = ""
@@ -184,7 +183,9 @@ def read(path: Path) -> RunRecord | None:
 
 def load(places: Iterable[Path | str]) -> list[RunRecord]:
     """All run records below the given folders, in the order of their paths. Of a results folder only `runs` counts."""
-    roots = [root / "runs" if (root / "runs").is_dir() else root for root in (Path(place).expanduser() for place in places)]
+    roots = [
+        root / "runs" if (root / "runs").is_dir() else root for root in (Path(place).expanduser() for place in places)
+    ]
     found = sorted({path for root in roots for path in root.rglob("record.json")})
     return [record for path in found if (record := read(path)) is not None]
 
@@ -194,6 +195,6 @@ def _why(error: Exception) -> str:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
         if field == "schema":
-            return f"its schema is {first['input']!r}, this version reads {RUN_SCHEMA!r}"
+            return f"its schema is {first['input']!r}, this version reads lrbench.run/1"
         return f"{field}: {first['msg']}"
     return f"not valid JSON ({error})" if isinstance(error, ValueError) else str(error)

@@ -97,7 +97,7 @@ class Backends:
             cls = _attribute(module, spec.name, spec.source)
         else:
             cls = _attribute(load_file(Path(spec.source)), spec.name, spec.source)
-        return Backend(spec.name, cls, check_options(cls.__init__, spec.settings, f"model {spec.name}"))
+        return Backend(spec.name, cls, check_options(cls, spec.settings, f"model {spec.name}"))
 
     def get(self, text: str) -> Backend:
         """`load(spec(text))`."""
@@ -114,7 +114,9 @@ def split_settings(text: str) -> tuple[str, dict[str, Any]]:
     """`name[a=1,b=x]` → name and settings, values read as YAML."""
     match = re.fullmatch(r"([^\[\]]+?)\s*(?:\[(.*)\])?", text.strip(), flags=re.DOTALL)
     if match is None:
-        raise SpecError(f"model {text!r} is not of the form name[option=value,…]", "write for example 'local[window=64]'")
+        raise SpecError(
+            f"model {text!r} is not of the form name[option=value,…]", "write for example 'local[window=64]'"
+        )
     settings: dict[str, Any] = {}
     for item in split_list(match[2] or ""):
         key, equals, value = item.partition("=")
@@ -264,7 +266,9 @@ def _imported(source: str, load: Callable[[], Any]) -> Any:
 def _line_in(path: Path, error: BaseException) -> int:
     if isinstance(error, SyntaxError) and error.lineno:
         return error.lineno
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path.absolute()]
+    lines = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path.absolute()
+    ]
     return next((line for line in reversed(lines) if line), 1)
 
 

@@ -212,7 +212,9 @@ def _fields_at(model: type[BaseModel], path: list[str]) -> set[str]:
     field = model.model_fields.get(head)
     if field is None:
         return set()
-    inner, rest = (field.annotation, rest) if not get_args(field.annotation) else (get_args(field.annotation)[-1], rest[1:])
+    inner: Any = field.annotation
+    if get_args(inner):  # a mapping: its key is part of the path
+        inner, rest = get_args(inner)[-1], rest[1:]
     return _fields_at(inner, rest) if isinstance(inner, type) and issubclass(inner, BaseModel) else set()
 
 

@@ -58,9 +58,7 @@ class TaskSource:
         return own(example) if own else f"{[view.tolist() for view in example.views]}\nanswer: {example.label}"
 
     def _options(self) -> dict[str, Any]:
-        return check_options(
-            load_loader(self.task.loader), self.spec.options, f"task {self.task.name}: data.options"
-        )
+        return check_options(load_loader(self.task.loader), self.spec.options, f"task {self.task.name}: data.options")
 
     def _beside(self, name: str) -> Any:
         return getattr(sys.modules[load_loader(self.task.loader).__module__], name, None)

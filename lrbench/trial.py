@@ -157,7 +157,7 @@ def _record(
 ) -> RunRecord:
     spec = order.spec
     parameters = heads.count(model)
-    base = heads.count(heads.outline(backends.get("full"), spec.task, spec.model, spec.data.length))
+    base = heads.count(heads.build(backends.get("full"), spec.task, spec.model, spec.data.length))
     return blank(order, "ok", "", started_at).model_copy(
         update={
             "model": model_info(spec.attention, backend.options),
@@ -166,9 +166,7 @@ def _record(
             "fairness": fairness.judge(order.deviations, parameters, base),
             "speed": outcome.speed,
             "memory": memory.result(),
-            "time": Time(
-                started_at=started_at, finished_at=now(), train_s=outcome.train_s, eval_s=outcome.eval_s
-            ),
+            "time": Time(started_at=started_at, finished_at=now(), train_s=outcome.train_s, eval_s=outcome.eval_s),
             "data": DataInfo(
                 source=data.source,
                 fingerprint=data.fingerprint,

@@ -107,7 +107,16 @@ def show(
     return 0
 
 
-def _source(task: str, preset: str | None, sets: list[str] | None, seed: int | None, data: str | None, limit: str | None, cache: Path | None, offline: bool) -> "TaskSource":
+def _source(
+    task: str,
+    preset: str | None,
+    sets: list[str] | None,
+    seed: int | None,
+    data: str | None,
+    limit: str | None,
+    cache: Path | None,
+    offline: bool,
+) -> "TaskSource":
     """The data that the flags ask for."""
     from lrbench import api, catalog, plan
     from lrbench.specs import Grid, parse

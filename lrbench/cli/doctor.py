@@ -1,9 +1,6 @@
 """`lrbench doctor`: the environment."""
 
 import json
-from typing import Annotated
-
-import typer
 
 from lrbench.cli import options as opt
 

@@ -11,6 +11,7 @@ from lrbench.errors import LrbenchError, UnknownName
 
 KINDS = ("models", "tasks", "suites", "runs")
 
+
 def command(
     kind: Annotated[str | None, typer.Argument(help="models, tasks, suites or runs. [default: all but runs]")] = None,
     results: Annotated[list[Path] | None, typer.Argument(help="For runs: results folders.")] = None,
@@ -74,7 +75,9 @@ def _runs(results: list[Path] | None) -> list[dict[str, Any]]:
     for record in load(results or [out_folder(None)]):
         test = f"{record.metrics.test.accuracy:.1%}" if record.metrics else record.reason
         name = f"{record.task.name}/{label(record)}/{record.run_id}"
-        rows.append({"name": name, "summary": f"{record.status} {test}", "status": record.status, "run_id": record.run_id})
+        rows.append(
+            {"name": name, "summary": f"{record.status} {test}", "status": record.status, "run_id": record.run_id}
+        )
     return rows
 
 

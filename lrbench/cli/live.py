@@ -7,7 +7,7 @@ from types import TracebackType
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from lrbench.api import Result
 from lrbench.plan import Cell
@@ -30,14 +30,16 @@ class Live:
             disable=not self._console.is_terminal,
             transient=True,
         )
-        self._tasks: dict[str, tuple[Cell, int]] = {}
+        self._tasks: dict[str, tuple[Cell, TaskID]] = {}
         self._total = self._ended = 0
 
     def __enter__(self) -> "Live":
         self._bars.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._bars.stop()
 
     def plan(self, cells: Sequence[Cell], finished: int) -> None:

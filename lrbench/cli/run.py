@@ -25,7 +25,9 @@ def command(
         typer.Option("--model", "-m", help="Names, variants local[window=64], files ./mine.py:Mine, or all."),
     ] = None,
     task: Annotated[str | None, typer.Option("--task", "-t", help="Names, card files ./my.yaml, or all.")] = None,
-    suite: Annotated[str | None, typer.Option("--suite", help="A grid: a name or a YAML file. Flags override it.")] = None,
+    suite: Annotated[
+        str | None, typer.Option("--suite", help="A grid: a name or a YAML file. Flags override it.")
+    ] = None,
     preset: opt.Preset = None,
     sets: opt.Sets = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="One seed. [default: 0]")] = None,
@@ -34,18 +36,28 @@ def command(
     batch: Annotated[int | None, typer.Option("--batch", min=1, help="Examples a step: train.batch.")] = None,
     limit: opt.Limit = None,
     data: opt.Data = None,
-    device: Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps. [default: auto]")] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps. [default: auto]")
+    ] = None,
     dtype: Annotated[str | None, typer.Option("--dtype", help="fp32, bf16 or fp16. [default: fp32]")] = None,
     threads: Annotated[int | None, typer.Option("--threads", min=1, help="CPU threads. [default: torch's]")] = None,
-    compile: Annotated[bool | None, typer.Option("--compile/--no-compile", help="torch.compile the model. [default: no]")] = None,
+    compile: Annotated[
+        bool | None, typer.Option("--compile/--no-compile", help="torch.compile the model. [default: no]")
+    ] = None,
     out: opt.Out = None,
     cache_dir: opt.Cache = None,
     offline: opt.Offline = False,
-    resume: Annotated[bool, typer.Option("--resume/--no-resume", help="Keep what is done, go on from checkpoints.")] = True,
+    resume: Annotated[
+        bool, typer.Option("--resume/--no-resume", help="Keep what is done, go on from checkpoints.")
+    ] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the grid and what it costs; run nothing.")] = False,
     workers: Annotated[int, typer.Option("--workers", min=1, help="Cells side by side.")] = 1,
-    track: Annotated[str | None, typer.Option("--track", help="Also log to tensorboard, wandb, mlflow or trackio.")] = None,
-    keep_checkpoint: Annotated[bool, typer.Option("--keep-checkpoint", help="Keep checkpoints of finished runs.")] = False,
+    track: Annotated[
+        str | None, typer.Option("--track", help="Also log to tensorboard, wandb, mlflow or trackio.")
+    ] = None,
+    keep_checkpoint: Annotated[
+        bool, typer.Option("--keep-checkpoint", help="Keep checkpoints of finished runs.")
+    ] = False,
     as_json: opt.Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     debug: opt.Debug = False,
@@ -99,7 +111,9 @@ def _grid(suite: str | None, given: dict[str, Any], sets: dict[str, Any]) -> "Gr
     merged["set"] = {**merged.get("set", {}), **sets}
     for name, flag in (("models", "--model"), ("tasks", "--task")):
         if name not in merged:
-            raise SpecError(f"nothing to run: {flag} is missing", "for example: lrbench run -m full,performer -t listops")
+            raise SpecError(
+                f"nothing to run: {flag} is missing", "for example: lrbench run -m full,performer -t listops"
+            )
     return parse(Grid, merged, "flags")
 
 
@@ -139,7 +153,15 @@ def _dry_run(cells: "Sequence[Cell]", as_json: bool) -> int:
     from lrbench import plan
 
     if as_json:
-        rows = [{"run_id": c.run_id, "folder": str(c.folder), **vars(plan.cost(c.spec)), "spec": c.spec.model_dump(mode="json")} for c in cells]
+        rows = [
+            {
+                "run_id": c.run_id,
+                "folder": str(c.folder),
+                **vars(plan.cost(c.spec)),
+                "spec": c.spec.model_dump(mode="json"),
+            }
+            for c in cells
+        ]
         print(json.dumps(rows, indent=1))
         return 0
     table = Table(box=None, padding=(0, 2, 0, 0), title_justify="left")
@@ -177,14 +199,18 @@ def _costs(spec: "RunSpec") -> list[str]:
 
 def _print(results: "Sequence[Result]", settings: "Options", as_json: bool) -> None:
     if as_json:
-        print(json.dumps([result.record.to_json() for result in results], indent=1, ensure_ascii=False, allow_nan=False))
+        print(
+            json.dumps([result.record.to_json() for result in results], indent=1, ensure_ascii=False, allow_nan=False)
+        )
     else:
         from lrbench.cli.report import print_comparisons
 
         print_comparisons([result.record for result in results])
     skipped = sum(not result.fresh for result in results)
     if skipped:
-        typer.echo(f"{skipped} of {len(results)} were there already and were not run again (--no-resume does)", err=True)
+        typer.echo(
+            f"{skipped} of {len(results)} were there already and were not run again (--no-resume does)", err=True
+        )
     typer.echo(f"results: {settings.out}", err=True)
 
 

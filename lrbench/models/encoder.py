@@ -101,9 +101,7 @@ def sinusoids(length: int, dim: int) -> Float[Tensor, "length dim"]:
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)[:, :dim]
 
 
-def masked_mean(
-    x: Float[Tensor, "rows seq dim"], mask: Bool[Tensor, "rows seq"] | None
-) -> Float[Tensor, "rows dim"]:
+def masked_mean(x: Float[Tensor, "rows seq dim"], mask: Bool[Tensor, "rows seq"] | None) -> Float[Tensor, "rows dim"]:
     """The mean over real tokens; zeros for a row that has none."""
     if mask is None:
         return x.mean(1)

@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -37,12 +36,6 @@ def build(backend: Backend, task: Task, spec: ModelSpec, length: int) -> Classif
     """
     encoder = Encoder(spec, partial(backend.cls, **backend.options), task.vocabulary, length)
     return Classifier(encoder, spec.dim, spec.mlp_dim, task.classes)
-
-
-def outline(backend: Backend, task: Task, spec: ModelSpec, length: int) -> Classifier:
-    """The same model without its memory: for counting parameters and for refusing early."""
-    with torch.device("meta"):
-        return build(backend, task, spec, length)
 
 
 def count(model: Classifier) -> Parameters:

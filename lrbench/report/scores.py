@@ -107,7 +107,9 @@ def _latest(group: Sequence[RunRecord]) -> tuple[list[RunRecord], list[str]]:
     for record in sorted(group, key=lambda record: record.time.finished_at):
         place = (label(record) + record.model.source, record.seed)
         if place in latest:
-            notes.append(f"{label(record)}, seed {record.seed}: {record.run_id} counts, {latest[place].run_id} is older")
+            notes.append(
+                f"{label(record)}, seed {record.seed}: {record.run_id} counts, {latest[place].run_id} is older"
+            )
         latest[place] = record
     return list(latest.values()), notes
 

@@ -48,7 +48,7 @@ def _cells(row: Row) -> list[str]:
         escape(row.model),
         str(len(row.seeds)),
         _percent(row.mean),
-        f"{_percent(max(0.0, row.low))} to {_percent(min(1.0, row.high))}" + (" *" if row.interval == "examples" else ""),
+        f"{_percent(max(0.0, row.low))} to {_percent(min(1.0, row.high))}{' *' if row.interval == 'examples' else ''}",
         "–" if row.beats is None else "yes" if row.beats else "[yellow]no[/]",
         "–" if row.parameters is None else f"{row.parameters:,}",
         "–" if row.train_s is None else f"{row.train_s:.0f} s",

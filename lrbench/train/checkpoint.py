@@ -39,7 +39,7 @@ def load(folder: Path) -> tuple[dict[str, Any] | None, str]:
             return None, f"checkpoint {file.name} was damaged and not used: trained again from the start"
         return torch.load(file, map_location="cpu", weights_only=True), ""
     except (OSError, ValueError, KeyError, TypeError) as error:
-        return None, f"checkpoint could not be read ({type(error).__name__}) and was not used: trained again from the start"
+        return None, f"checkpoint unreadable ({type(error).__name__}) and not used: trained again from the start"
 
 
 def drop(folder: Path) -> None:

@@ -23,4 +23,8 @@ def check(device: str, dtype: str) -> None:
 
 def on_cpu(device: str) -> bool:
     """Whether `device` comes to the CPU on this machine."""
-    return device == "cpu" or (device == "auto" and not (torch.cuda.is_available() or torch.backends.mps.is_available()))
+    return device == "cpu" or (device == "auto" and not _accelerated())
+
+
+def _accelerated() -> bool:
+    return torch.cuda.is_available() or torch.backends.mps.is_available()
