@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lrbench.backends import ops
-from lrbench.backends.base import HeadMixer, LayerConfig, check_option
+from lrbench.backends.base import HeadMixer, LayerConfig
 
 
 class Full(HeadMixer):
@@ -26,7 +26,6 @@ class Full(HeadMixer):
 
     def __init__(self, cfg: LayerConfig, *, impl: Literal["fused", "math"] = "fused") -> None:
         super().__init__(cfg)
-        check_option("impl", impl, impl in ("fused", "math"), "fused or math")
         self.impl = impl
 
     @property

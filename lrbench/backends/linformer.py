@@ -16,8 +16,6 @@ from torch import Tensor, nn
 from lrbench.backends.base import HeadMixer, LayerConfig, check_option
 from lrbench.errors import Unsupported
 
-SHARING = ("none", "headwise", "key-value", "layerwise")
-
 
 class Linformer(HeadMixer):
     """Low-rank attention for inputs up to `max_len`.
@@ -41,7 +39,6 @@ class Linformer(HeadMixer):
     ) -> None:
         super().__init__(cfg)
         check_option("k", k, k >= 1, "of at least 1")
-        check_option("sharing", sharing, sharing in SHARING, "from " + ", ".join(SHARING))
         self.k, self.sharing = k, sharing
         first = cfg.first if sharing == "layerwise" else None
         self.key_slots = first.key_slots if isinstance(first, Linformer) else self.slots()

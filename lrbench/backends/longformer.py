@@ -1,4 +1,4 @@
-"""A sliding window, and a few global tokens that see and are seen by all.
+"""A sliding window, and a few global tokens that see all and are seen.
 
 Longformer (Beltagy et al. 2020). The global tokens are the leading positions that the model reads its answer from. A
 token that is not global takes one softmax over its window and the global keys; a global one attends to all tokens with

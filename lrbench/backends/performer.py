@@ -1,4 +1,4 @@
-"""Softmax attention approximated by positive random features, in linear time.
+"""Softmax attention by positive random features, in linear time.
 
 Performer, FAVOR+ (Choromanski et al. 2020): exp(q·k / √d) is the mean of φ(q)·φ(k) over random w, with
 φ_j(x) = exp(w_j·x' - |x'|² / 2) and x' = x / d^¼; then kernel attention. Time n · features · head_dim a head; memory
@@ -51,7 +51,6 @@ class Performer(HeadMixer):
     ) -> None:
         super().__init__(cfg)
         check_option("features", features, features is None or features >= 1, "of at least 1")
-        check_option("kernel", kernel, kernel in ("softmax", "relu"), "softmax or relu")
         check_option("redraw", redraw, redraw >= 0, "of at least 0")
         usual = max(1, int(cfg.head_dim * math.log(cfg.head_dim))) if kernel == "softmax" else cfg.head_dim
         self.features, self.kernel, self.redraw = features or usual, kernel, redraw

@@ -1,0 +1,597 @@
+"""Every backend: an independent oracle each, the contract for all, and faults that were reported elsewhere."""
+
+import copy
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from lrbench import testing
+from lrbench.backends.base import LayerConfig, Mixer, check_divisible
+from lrbench.backends.performer import Performer, orthogonal
+from lrbench.errors import SpecError, Unsupported
+from lrbench.registry import backends
+
+Reference = Callable[[Mixer, Tensor, Tensor], Tensor]
+OFFENDERS = Path(__file__).parent / "offenders"
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+# --- oracles: plain n x n maths in float64, from the equations and not from our code ---
+
+
+def project(linear: torch.nn.Linear, x: Tensor, mixer: Mixer) -> Tensor:
+    rows, seq, _ = x.shape
+    return (x @ linear.weight.T).view(rows, seq, mixer.cfg.heads, mixer.cfg.head_dim).transpose(1, 2)
+
+
+def merge(mixed: Tensor, mixer: Mixer) -> Tensor:
+    rows, heads, seq, head_dim = mixed.shape
+    return mixed.transpose(1, 2).reshape(rows, seq, heads * head_dim) @ mixer.out.weight.T
+
+
+def pairs(seq: int, causal: bool) -> tuple[Tensor, Tensor, Tensor]:
+    i, j = torch.arange(seq)[:, None], torch.arange(seq)[None]
+    return i, j, (j <= i) if causal else torch.ones(seq, seq, dtype=torch.bool)
+
+
+def softmax_of(q: Tensor, k: Tensor, allowed: Tensor) -> Tensor:
+    weights = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).exp() * allowed
+    total = weights.sum(-1, keepdim=True)
+    return weights / torch.where(total == 0, 1.0, total)
+
+
+def softmax_over(sees: Callable[[Tensor, Tensor], Tensor | bool]) -> Reference:
+    def reference(mixer, x, mask):
+        i, j, allowed = pairs(x.shape[1], mixer.cfg.causal)
+        allowed = allowed & sees(i, j) & mask[:, None, None]
+        q, k, v = (project(part, x, mixer) for part in (mixer.query, mixer.key, mixer.value))
+        return merge(softmax_of(q, k, allowed) @ v, mixer)
+
+    return reference
+
+
+def window_and_globals(window: int, dilation: int = 1) -> Reference:
+    def reference(mixer, x, mask):
+        i, j, allowed = pairs(x.shape[1], mixer.cfg.causal)
+        count = 0 if mixer.cfg.causal else mixer.cfg.readout
+        near = ((i - j).abs() <= window * dilation) & ((i - j) % dilation == 0)
+        allowed = allowed & (near | (j < count)) & mask[:, None, None]
+        q, k, v = (project(part, x, mixer) for part in (mixer.query, mixer.key, mixer.value))
+        mixed = softmax_of(q, k, allowed) @ v
+        if count:
+            own = (mixer.query_global, mixer.key_global, mixer.value_global)
+            q, k, v = (project(part, x, mixer) for part in own)
+            mixed = torch.where(i < count, softmax_of(q, k, mask[:, None, None].expand_as(allowed)) @ v, mixed)
+        return merge(mixed, mixer)
+
+    return reference
+
+
+def slots(mixer, x, mask):
+    q, k, v = (project(part, x, mixer) for part in (mixer.query, mixer.key, mixer.value))
+    e, f = (table.expand(mixer.cfg.heads, -1, -1)[:, :, : x.shape[1]] for table in (mixer.key_slots, mixer.value_slots))
+    k, v = (torch.einsum("hkn,rhnd->rhkd", table, part * mask[:, None, :, None]) for table, part in ((e, k), (f, v)))
+    return merge(softmax_of(q, k, torch.ones((), dtype=torch.bool)) @ v, mixer)
+
+
+def kernel_matrix(phi: Callable[[Mixer, Tensor], Tensor]) -> Reference:
+    def reference(mixer, x, mask):
+        _, _, allowed = pairs(x.shape[1], mixer.cfg.causal)
+        q, k, v = (project(part, x, mixer) for part in (mixer.query, mixer.key, mixer.value))
+        weights = phi(mixer, q) @ phi(mixer, k).transpose(-1, -2) * (allowed & mask[:, None, None])
+        total = weights.sum(-1, keepdim=True)
+        return merge(weights @ v / torch.where(total == 0, 1.0, total), mixer)
+
+    return reference
+
+
+def positive(mixer: Mixer, x: Tensor) -> Tensor:
+    x = x / x.shape[-1] ** 0.25
+    return (x @ mixer.directions.T - x.square().sum(-1, keepdim=True) / 2).exp() / math.sqrt(mixer.features)
+
+
+def rectified(mixer: Mixer, x: Tensor) -> Tensor:
+    return (x @ mixer.directions.T).clamp(min=0) / math.sqrt(mixer.features) + 1e-3
+
+
+def token_by_token(mixer, x, mask):
+    def phi(t: Tensor) -> Tensor:
+        return torch.where(t > 0, t + 1, t.exp())
+
+    q, k, v = (project(part, x, mixer) for part in (mixer.query, mixer.key, mixer.value))
+    seq, state, norm = x.shape[1], 0.0, 0.0
+    read = []
+    for t in range(seq):
+        keep = mask[:, None, t, None]
+        state = state + (phi(k[:, :, t]) * keep)[..., None] * v[:, :, t, None]
+        norm = norm + phi(k[:, :, t]) * keep
+        read.append((state, norm))
+    if not mixer.cfg.causal:
+        read = read[-1:] * seq
+    out = []
+    for t, (state, norm) in enumerate(read):
+        total = (phi(q[:, :, t]) * norm).sum(-1, keepdim=True)
+        out.append(torch.einsum("rhd,rhde->rhe", phi(q[:, :, t]), state) / torch.where(total == 0, 1.0, total))
+    return merge(torch.stack(out, 2), mixer)
+
+
+class Oracle(NamedTuple):
+    settings: dict[str, Any]
+    reference: Reference
+
+
+ORACLES: dict[str, list[Oracle]] = {
+    "full": [Oracle({"impl": impl}, softmax_over(lambda i, j: True)) for impl in ("fused", "math")],
+    "local": [Oracle({"window": w}, softmax_over(lambda i, j, w=w: (i - j).abs() <= w)) for w in (0, 5, 70, 128)],
+    "longformer": [
+        Oracle({"window": w, "dilation": g}, window_and_globals(w, g)) for w, g in ((5, 1), (70, 1), (3, 2), (5, 7))
+    ],
+    "linformer": [Oracle({"k": 7, "sharing": s}, slots) for s in ("none", "headwise", "key-value", "layerwise")],
+    "performer": [
+        Oracle({"features": 11}, kernel_matrix(positive)),
+        Oracle({"features": 131}, kernel_matrix(positive)),
+        Oracle({"features": 11, "kernel": "relu"}, kernel_matrix(rectified)),
+    ],
+    "linear": [Oracle({}, token_by_token)],
+}
+
+
+def masks(seq: int) -> dict[str, Tensor | None]:
+    few = max(1, seq // 3)
+    gaps = torch.rand(3, seq, generator=torch.Generator().manual_seed(5)) < 0.6
+    return {
+        "none": None,
+        "right": testing.real_tokens(seq, seq, few, 1),
+        "left": testing.real_tokens(seq, few, seq, 0, left=True),
+        "gaps": gaps,
+    }
+
+
+def cases() -> list[Any]:
+    found = []
+    for name, oracles in ORACLES.items():
+        for oracle in oracles:
+            for causal in (False, True) if backends.get(name).cls.can_be_causal else (False,):
+                settings = ",".join(f"{key}={value}" for key, value in oracle.settings.items())
+                for readout in (0, 1, 3) if name == "longformer" else (1,):
+                    place = f"{name}[{settings}]{'-causal' * causal}-{readout}"
+                    found.append(pytest.param(name, oracle, causal, readout, id=place))
+    return found
+
+
+def test_every_backend_has_an_oracle():
+    assert set(ORACLES) == set(backends.shipped())
+
+
+@pytest.mark.parametrize(("name", "oracle", "causal", "readout"), cases())
+def test_a_backend_and_its_gradient_equal_the_plain_form(name, oracle, causal, readout):
+    make = testing.Factory(backends.get(name).cls, oracle.settings, causal, readout=readout)
+    mixer = make(151).double()
+    if readout and name == "longformer" and not causal:  # copies at first; the test needs them to differ
+        torch.nn.init.normal_(mixer.key_global.weight, std=0.3, generator=torch.Generator().manual_seed(3))
+    for seq in (1, 2, 19, 151):
+        for kind, mask in masks(seq).items():
+            x = make.inputs(seq, rows=3).double().requires_grad_()
+            shown = torch.ones(3, seq, dtype=torch.bool) if mask is None else mask
+            weight = make.inputs(seq, rows=3, seed=4).double() * shown[..., None]  # padded rows may hold anything
+            mine, plain = mixer(x, mask=mask) * weight, oracle.reference(mixer, x, shown) * weight
+            assert (mine - plain).abs().max() < 1e-10, (seq, kind)
+            (got,), (expected,) = (torch.autograd.grad(y.sum(), x) for y in (mine, plain))
+            assert (got - expected)[shown].abs().max() < 1e-9, (seq, kind)
+
+
+# --- the contract ---
+
+CONTRACT = [
+    pytest.param(name, causal, id=f"{name}{'-causal' * causal}")
+    for name in backends.shipped()
+    for causal in ((False, True) if backends.get(name).cls.can_be_causal else (False,))
+]
+
+
+@pytest.mark.parametrize(("name", "causal"), CONTRACT)
+def test_a_backend_keeps_the_contract(name, causal):
+    backend = backends.get(name)
+    probes = testing.conformance(backend.cls, backend.options, causal)
+    assert [probe for probe in probes if not probe.passed] == []
+    assert len(probes) == len(testing.PROBES) + causal
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", ["local[window=8]", "longformer[window=8]", "longformer[window=8,dilation=3]"])
+def test_a_window_of_8_keeps_the_contract(name, causal):  # lucidrains/local-attention#21
+    backend = backends.get(name)
+    probes = testing.conformance(backend.cls, backend.options, causal)
+    assert [probe for probe in probes if not probe.passed] == []
+
+
+CAUGHT_BY = {
+    "leaker": {"causality"},
+    "mask_ignorer": {
+        "mask matters",
+        "padding content",
+        "padding amount",
+        "padding gradient",
+        "hidden row",
+        "lengths",
+    },
+    "value_masker": {"padding amount", "lengths"},
+    "sorter": {"causality", "half precision"},
+    "nan_maker": {"hidden row"},
+    "batch_mixer": {"row independence"},
+    "nondeterministic": {"determinism", "state round trip"},
+    "counter": {"determinism"},
+    "dead_parameter": {"gradients"},
+    "rememberer": {"turns"},
+    "quadratic": {"memory growth"},
+}
+
+
+def test_every_offender_is_known():
+    assert set(CAUGHT_BY) == {path.stem for path in OFFENDERS.glob("*.py")}
+
+
+def offender(name: str) -> type[Mixer]:
+    return backends.get(f"{OFFENDERS / name}.py:{name.title().replace('_', '')}").cls
+
+
+@pytest.mark.parametrize("name", CAUGHT_BY)
+def test_an_offender_is_caught_by_the_probes_meant_for_it(name):
+    cls = offender(name)
+    probes = testing.conformance(cls, {}, causal=cls.can_be_causal)
+    assert {probe.name for probe in probes if not probe.passed} == CAUGHT_BY[name]
+
+
+@pytest.mark.parametrize("name", ["leaker", "sorter"])
+def test_leaks_that_gradients_do_not_show_exist(name):
+    make = testing.Factory(offender(name), {}, causal=True)
+    x = make.inputs(64).requires_grad_()
+    make()(x)[:, 31].sum().backward()
+    assert x.grad[:, 32:].abs().max() == 0
+    assert not testing.causality(make).passed
+
+
+def test_a_probe_that_raises_has_failed_and_says_why():
+    found = testing.probe(testing.lengths, testing.Factory(Mixer, {}))
+    assert (found.passed, found.detail) == (False, "NotImplementedError: ")
+
+
+def test_orders_are_read_as_powers():
+    texts = {"n": 1, "n log n": 1, "n^1.5": 1.5, "n sqrt(n)": 1.5, "n^2": 2, "who knows": 2}
+    assert {text: testing.power(text) for text in texts} == texts
+
+
+# --- memory ---
+
+
+def test_quadratic_tensors_are_seen_in_the_textbook_form_and_not_in_the_fused_one():
+    textbook, fused = (
+        testing.growth(testing.Factory(backends.get("full").cls, {"impl": impl})) for impl in ("math", "fused")
+    )
+    assert textbook > 1.9
+    assert fused < 1.1
+
+
+def test_causal_full_attention_with_padding_keeps_no_scores():
+    make = testing.Factory(backends.get("full").cls, {}, causal=True)
+    with testing.LargestTensor() as watch:
+        make()(make.inputs(2048), mask=testing.real_tokens(2048, 2000, 1000))
+    assert watch.elements < 2048**2 / 8
+
+
+# --- full ---
+
+
+def test_attention_dropout_off_the_fused_path_is_noted():
+    cls = backends.get("full").cls
+    make = testing.Factory(cls, {})
+    assert make().notes == []
+    assert "no fused kernel" in make(dropout=0.1).notes[0]
+
+
+@pytest.mark.parametrize("name", ["full", "full[impl=math]", "local", "longformer", "linformer", "performer", "linear"])
+def test_dropout_acts_in_training_only(name):
+    backend = backends.get(name)
+    make = testing.Factory(backend.cls, backend.options)
+    mixer, x = make(dropout=0.5), make.inputs(19)
+    expected = make()(x)
+    assert torch.equal(mixer(x), expected)
+    torch.manual_seed(1)
+    assert not torch.allclose(mixer.train()(x), expected, atol=1e-2)
+    mean = torch.stack([mixer(x) for _ in range(200)]).mean(0)
+    assert (mean - expected).abs().mean() < 0.3 * expected.abs().mean()
+
+
+# --- local and longformer ---
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", ["local", "longformer"])
+@pytest.mark.parametrize("seq", [1, 2, 31, 64])
+def test_a_window_as_long_as_the_input_equals_full_attention(name, causal, seq):  # lucidrains/local-attention#4
+    windowed, full = (
+        testing.Factory(backends.get(other).cls, options, causal, readout=0)
+        for other, options in ((name, {"window": 64}), ("full", {}))
+    )
+    x = full.inputs(seq).double()
+    assert (windowed().double()(x) - full().double()(x)).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("seq", [5, 8, 9, 17])
+def test_exactly_the_documented_tokens_are_seen(seq, causal):  # lucidrains/local-attention#5
+    make = testing.Factory(backends.get("local").cls, {"window": 4}, causal)
+    mixer = make().double()
+    jacobian = torch.autograd.functional.jacobian(mixer, make.inputs(seq, rows=1).double())[0, :, :, 0]
+    i, j, allowed = pairs(seq, causal)
+    assert torch.equal(jacobian.abs().amax((1, 3)) > 0, allowed & ((i - j).abs() <= 4))
+
+
+def test_a_global_key_in_the_window_counts_once():
+    make = testing.Factory(backends.get("longformer").cls, {"window": 9}, readout=2)
+    ones = torch.ones(2, 3, 50, 5, dtype=torch.float64)
+    q, k = (torch.randn(2, 3, 50, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(s)) for s in (1, 2))
+    assert (make().double().attend(q, k, ones, None) - 1).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("readout", [0, 1])
+def test_the_first_token_hears_the_farthest_one_only_if_it_is_global(readout):
+    make = testing.Factory(backends.get("longformer").cls, {"window": 8}, readout=readout)
+    x = make.inputs(100).requires_grad_()
+    make()(x)[:, 0].sum().backward()
+    assert bool(x.grad[:, -1].any()) == bool(readout)
+
+
+def test_global_projections_exist_only_where_they_are_used_and_start_as_copies():
+    cls = backends.get("longformer").cls
+    counts = {
+        (causal, readout): sum(p.numel() for p in testing.Factory(cls, {}, causal, readout=readout)().parameters())
+        for causal in (False, True)
+        for readout in (0, 1)
+    }
+    own = 3 * 13 * 15
+    assert counts == {(False, 0): 780, (False, 1): 780 + own, (True, 0): 780, (True, 1): 780}
+    mixer = testing.Factory(cls, {}, readout=1)()
+    assert torch.equal(mixer.key.weight, mixer.key_global.weight)
+
+
+def test_shifting_a_long_input_shifts_what_a_window_computes():
+    make = testing.Factory(backends.get("local").cls, {"window": 16})
+    x = make.inputs(400).double()
+    mixer = make().double()
+    assert (mixer(x)[:, 65 + 20 : 300] - mixer(x[:, 65:])[:, 20 : 300 - 65]).abs().max() < 1e-12
+
+
+# --- linformer ---
+
+
+def test_linformer_with_identity_maps_equals_full_attention():
+    slotted, full = (
+        testing.Factory(backends.get(name).cls, options)(41).double()
+        for name, options in (("linformer", {"k": 41}), ("full", {}))
+    )
+    torch.nn.init.eye_(slotted.key_slots), torch.nn.init.eye_(slotted.value_slots)
+    x = torch.randn(2, 41, 13, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    assert (slotted(x) - full(x)).abs().max() < 1e-12
+
+
+def test_linformer_refuses_causality_by_name():  # tatp22/linformer-pytorch#16
+    with pytest.raises(Unsupported, match="linformer cannot be causal"):
+        testing.Factory(backends.get("linformer").cls, {}, causal=True)()
+
+
+def test_linformer_takes_shorter_inputs_and_refuses_longer_ones_with_both_numbers():  # lucidrains/linformer#8
+    make = testing.Factory(backends.get("linformer").cls, {})
+    mixer = make(128)
+    for seq in (1, 17, 127, 128):
+        assert mixer(make.inputs(seq)).shape == (2, seq, 13)
+    with pytest.raises(Unsupported) as refusal:
+        mixer(make.inputs(129))
+    assert all(text in f"{refusal.value.message} {refusal.value.hint}" for text in ("128", "129", "data.length"))
+
+
+def test_a_causal_mask_would_not_have_helped_linformer():
+    make = testing.Factory(backends.get("linformer").cls, {"k": 16})
+    x = make.inputs(64).requires_grad_()
+    make()(x)[:, 5].sum().backward()
+    assert x.grad[:, -1].any()
+
+
+@pytest.mark.parametrize(
+    ("sharing", "extra"), [("none", 2 * 3 * 7 * 64), ("headwise", 2 * 7 * 64), ("key-value", 7 * 64), ("layerwise", 0)]
+)
+def test_linformer_shares_what_it_says(sharing, extra):
+    make = testing.Factory(backends.get("linformer").cls, {"k": 7, "sharing": sharing})
+    first = make(64)
+    second = make(64, index=1, first=first)
+    assert len({*second.parameters()} - {*first.parameters()}) == 4 + {"none": 2, "headwise": 2, "key-value": 1}.get(
+        sharing, 0
+    )
+    both = torch.nn.ModuleList([first, second])
+    assert sum(p.numel() for p in both.parameters()) == 2 * 780 + (2 * extra or 7 * 64)
+
+
+# --- performer ---
+
+
+def performer(head_dim: int, features: int, **options: Any) -> Performer:
+    torch.manual_seed(0)
+    return Performer(LayerConfig(head_dim, 1, head_dim, 64), features=features, **options).double().eval()
+
+
+def redrawn(mixer: Performer, draws: int):
+    for seed in range(draws):
+        mixer.seed.fill_(seed)
+        mixer.draw()
+        yield mixer
+
+
+def test_performer_converges_to_softmax_attention_at_the_rate_of_monte_carlo():
+    q, k, v = (
+        torch.randn(1, 1, 64, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(s)) for s in (1, 2, 3)
+    )
+    q, k = 0.3 * q, 0.3 * k
+    exact = (q @ k.transpose(-1, -2) / 8).softmax(-1) @ v
+    counts, errors = (32, 128, 512, 2048), []
+    for count in counts:
+        squares = [(m.attend(q, k, v, None) - exact).square().mean() for m in redrawn(performer(64, count), 40)]
+        errors.append(float(torch.stack(squares).mean().sqrt()))
+    x, y = torch.tensor(counts).double().log(), torch.tensor(errors).double().log()
+    slope = float(((x - x.mean()) * (y - y.mean())).sum() / (x - x.mean()).square().sum())
+    assert -0.58 < slope < -0.42
+
+
+def estimates(directions: Tensor, total: Tensor) -> Tensor:
+    """exp(w·(q' + k') - (|q'|² + |k'|²) / 2) / exp(q'·k') for each direction, with q' + k' = total."""
+    return (directions @ total - total.square().sum() / 2).exp()
+
+
+def test_features_are_unbiased_also_along_the_axes():
+    draws = 20000
+    directions = orthogonal(8 * draws, 8, torch.Generator().manual_seed(1))
+    means = estimates(directions, torch.full((8,), 0.3, dtype=torch.float64)).view(draws, 8).mean(1)
+    assert abs(means.mean() - 1) < 4 * means.std() / math.sqrt(draws)
+    assert directions.mean(0).abs().max() < 4 / math.sqrt(8 * draws)
+
+
+def test_the_variance_of_features_is_that_of_the_formula_and_orthogonality_lowers_it():
+    draws, total = 40000, torch.full((8,), math.sqrt(0.7 / 8), dtype=torch.float64)
+    squares = (estimates(orthogonal(8 * draws, 8, torch.Generator().manual_seed(2)), total) - 1).view(draws, 8)
+    formula = math.exp(0.7) - 1
+    assert squares[:, 0].square().mean() == pytest.approx(formula, rel=0.1)
+    assert 0.8 < squares.mean(1).square().mean() / (formula / 8) < 0.93
+
+
+def test_directions_are_orthogonal_within_blocks_and_as_long_as_gaussian_ones():
+    directions = orthogonal(23, 7, torch.Generator().manual_seed(3))
+    gram = directions @ directions.T
+    block = torch.arange(23) // 7
+    same = (block[:, None] == block) & ~torch.eye(23, dtype=torch.bool)
+    assert gram[same].abs().max() < 1e-12
+    assert orthogonal(7000, 7, torch.Generator().manual_seed(4)).square().sum(1).mean() == pytest.approx(7, rel=0.03)
+
+
+def test_performer_redraws_at_counted_steps_only_and_touches_no_other_random_number():
+    mixer = performer(8, 19, redraw=3).train()
+    first, rng = mixer.directions.clone(), torch.get_rng_state()
+    for _ in range(5):
+        mixer(torch.ones(1, 9, 8, dtype=torch.float64))
+    changes = []
+    for _ in range(6):
+        before = mixer.directions.clone()
+        mixer.after_step()
+        changes.append(not torch.equal(before, mixer.directions))
+    assert changes == [False, False, True, False, False, True]
+    assert torch.equal(rng, torch.get_rng_state())
+    assert not torch.equal(first, mixer.directions)
+
+
+def test_performer_goes_on_redrawing_alike_after_a_resume():
+    one, other = performer(8, 19, redraw=2), performer(8, 19, redraw=2)
+    other.seed.fill_(99)
+    one.after_step()
+    other.load_state_dict(copy.deepcopy(one.state_dict()))
+    one.after_step(), other.after_step()
+    assert torch.equal(one.directions, other.directions)
+
+
+def test_a_thousand_eval_calls_change_no_buffer():  # lucidrains/performer-pytorch#10
+    mixer = performer(8, 19, redraw=1)
+    state = copy.deepcopy(mixer.state_dict())
+    with torch.no_grad():
+        for _ in range(1000):
+            mixer(torch.ones(1, 5, 8, dtype=torch.float64))
+    assert all(torch.equal(value, state[name]) for name, value in mixer.state_dict().items())
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_large_inputs_in_half_precision_stay_finite(dtype, causal):  # facebookresearch/xformers#96
+    torch.manual_seed(0)
+    mixer = Performer(LayerConfig(64, 1, 64, 1024, causal=causal))
+    x = (30 * torch.randn(2, 1024, 64)).requires_grad_()
+    with torch.autocast("cpu", dtype=dtype):
+        y = mixer(x)
+    y.float().mean().backward()
+    assert all(tensor.isfinite().all() for tensor in (y, x.grad, *(p.grad for p in mixer.parameters())))
+
+
+# --- linear ---
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_sums_over_long_inputs_are_kept_in_single_precision(dtype, causal):  # idiap/fast-transformers#32
+    mixer = backends.get("linear").cls(LayerConfig(2, 1, 2, 70000, causal=causal))
+    ones = torch.ones(1, 1, 70000, 2, dtype=dtype)
+    with torch.autocast("cpu", dtype=dtype):
+        assert (mixer.attend(ones, ones, ones, None) - 1).abs().max() < 1e-2
+
+
+# --- all ---
+
+
+@pytest.mark.parametrize(("name", "causal"), CONTRACT)
+def test_a_hidden_row_mixes_to_exact_zeros(name, causal):  # pytorch/pytorch#103749
+    backend = backends.get(name)
+    make = testing.Factory(backend.cls, backend.options, causal)
+    y = make()(make.loud(64), mask=testing.real_tokens(64, 0, 40))
+    assert y[0].abs().max() == 0
+
+
+@pytest.mark.parametrize(("name", "causal"), CONTRACT)
+@pytest.mark.parametrize(("dim", "heads"), [(96, 1), (192, 2), (65, 5), (63, 9), (8, 8), (7, 7)])
+def test_odd_widths_of_heads_work(name, causal, dim, heads):  # meta-pytorch/attention-gym#32
+    backend = backends.get(name)
+    make = testing.Factory(backend.cls, backend.options, causal, dim, heads, check_divisible(dim, heads))
+    x = make.inputs(33).requires_grad_()
+    y = make()(x)
+    y.square().sum().backward()
+    assert y.shape == x.shape and y.isfinite().all() and x.grad.isfinite().all()
+
+
+def test_heads_that_do_not_divide_the_width_are_refused_with_both_numbers():
+    with pytest.raises(SpecError, match="dim 64 is not divisible by heads 5"):
+        check_divisible(64, 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [
+        ("local", "window", -1),
+        ("longformer", "window", -2),
+        ("longformer", "dilation", 0),
+        ("linformer", "k", 0),
+        ("performer", "features", 0),
+        ("performer", "redraw", -1),
+    ],
+)
+def test_an_option_out_of_range_is_refused_by_name_and_value(name, option, value):
+    with pytest.raises(SpecError) as refusal:
+        testing.Factory(backends.get(name).cls, {option: value})()
+    assert option in refusal.value.message and repr(value) in refusal.value.message
+
+
+@pytest.mark.parametrize("setting", ["full[impl=flash]", "linformer[sharing=some]", "performer[kernel=cosine]"])
+def test_an_unknown_choice_is_refused_by_name(setting):
+    option = setting.partition("[")[2].partition("=")[0]
+    with pytest.raises(SpecError, match=option):
+        backends.get(setting)
+
+
+@pytest.mark.parametrize("name", backends.shipped())
+def test_a_backend_says_in_a_line_what_it_is(name):
+    assert 10 < len(backends.summary(name)) <= 70
+    assert backends.get(name).cls.paper
