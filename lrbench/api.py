@@ -134,7 +134,7 @@ def attention(
 
 
 def load_results(*places: Path | str) -> "pd.DataFrame":
-    """All run records below the given folders as a tidy table, one row a record, nested fields as `metrics.test.accuracy`."""
+    """All run records below the given folders, one row a record, nested fields as `metrics.test.accuracy`."""
     import pandas as pd
 
     return pd.json_normalize([record.to_json() for record in load(places or [out_folder(None)])])
@@ -190,7 +190,8 @@ def preflight(cells: Sequence[Cell], options: Options, alone: bool) -> dict[str,
     """Find what is wrong before anything is trained; the cells that their backend refuses.
 
     Raises:
-        SpecError, Missing: the request or the environment is wrong; Unsupported too for a cell that was asked for alone.
+        SpecError, Missing: the request or the environment is wrong.
+        Unsupported: a cell that was asked for alone cannot be.
     """
     from lrbench.taskdata import TaskSource
     from lrbench.train import devices

@@ -81,7 +81,8 @@ def data_source(card: TaskCard, asked: str) -> str:
     if "path" in card.sources and Path(asked).expanduser().exists():
         return asked
     words = ", ".join("a folder or file" if source == "path" else source for source in card.sources)
-    raise SpecError(f"--data {asked}: task {card.name} has no such source", f"it has: {words}")
+    layout = f"; as a path: {' '.join(card.layout.split())}" if card.layout else ""
+    raise SpecError(f"--data {asked}: task {card.name} has no such source", f"it has: {words}{layout}")
 
 
 def checked_device(device: str) -> str:
@@ -118,7 +119,7 @@ def as_suite(spec: RunSpec) -> Suite:
 
 
 def cost(spec: RunSpec) -> Cost:
-    """What a cell costs at most. Six floating-point operations a weight and token, twelve a pair of tokens and channel."""
+    """What a cell costs at most: six operations a weight and token, twelve a pair of tokens and channel."""
     model, train = spec.model, spec.train
     width = model.heads * (model.head_dim or model.dim // model.heads)
     weights = model.layers * (4 * model.dim * width + 2 * model.dim * model.mlp_dim)
@@ -130,7 +131,7 @@ def cost(spec: RunSpec) -> Cost:
 
 
 def loader_files(card: TaskCard, preset: Preset) -> str | None:
-    """A digest of the user's own files that decide what the data are: a loader beside the card, a folder of examples."""
+    """A digest of the user's own files that decide what the data are: a loader, a folder of examples."""
     loader = [Path(card.loader.partition(":")[0])] if ".py" in card.loader else []
     place = Path(preset.data.source).expanduser()
     if preset.data.source in card.sources:

@@ -189,7 +189,8 @@ def parse(model: type[Parsed], data: object, where: str) -> Parsed:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        first = error.errors()[0]
+        # a misspelt field is also a missing one: the spelling is what to tell
+        first = sorted(error.errors(), key=lambda found: found["type"] != "extra_forbidden")[0]
         path = [str(part) for part in first["loc"]]
         field = ".".join(path)
         if first["type"] == "extra_forbidden":

@@ -54,7 +54,10 @@ def _task(name: str) -> dict[str, Any]:
     except LrbenchError as error:
         return {"name": name, "summary": f"broken: {error.message}", "broken": True}
     lengths = {preset: found.data.length for preset, found in card.presets.items()}
-    return {"name": name, "summary": card.summary, "version": card.version, "lengths": lengths, "sources": card.sources}
+    told = card.model_dump(
+        include={"name", "summary", "version", "kind", "sources", "layout", "licence", "citation", "tried"}
+    )
+    return told | {"lengths": lengths}
 
 
 def _suite(name: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ def learning_rate(spec: TrainSpec, step: int) -> float:
         return spec.lr * ramp / math.sqrt(max(step, warmup))
     if spec.schedule == "linear":
         # the last update is still worth making: the rate reaches 0 one step after it
-        return spec.lr * min(ramp, (spec.steps + 1 - step) / max(1, spec.steps + 1 - warmup))
+        return spec.lr * min(ramp, (spec.steps + 1 - step) / max(1, spec.steps + 1 - max(warmup, 1)))
     progress = max(0, step - warmup) / spec.steps
     return spec.lr * ramp * 0.5 * (1.0 + math.cos(math.pi * (progress % 1.0)))
 
