@@ -38,12 +38,12 @@ class Linear(HeadMixer):
         kept = v.dtype
         with ops.full_precision(v):
             q, k, v = ops.upcast(q, k, v)
-            phi_q, phi_k = EluPlusOne.apply(q), EluPlusOne.apply(k)
+            q, k = EluPlusOne.apply(q), EluPlusOne.apply(k)
             if mask is not None:
                 # elu(0) + 1 is 1: a padded key would stay in the normaliser
-                phi_k = phi_k.masked_fill(~mask[:, None, :, None], 0.0)
+                k = k.masked_fill(~mask[:, None, :, None], 0.0)
             attend = ops.causal_kernel_attention if self.cfg.causal else ops.kernel_attention
-            return F.dropout(attend(phi_q, phi_k, v), self.cfg.dropout, self.training).to(kept)
+            return F.dropout(attend(q, k, v), self.cfg.dropout, self.training).to(kept)
 
 
 class EluPlusOne(torch.autograd.Function):
@@ -52,7 +52,7 @@ class EluPlusOne(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Float[Tensor, "rows heads seq head_dim"]) -> Float[Tensor, "rows heads seq head_dim"]:
         """x + 1 above zero, exp(x) below."""
-        value = F.elu(x).add_(1.0)
+        value = F.elu(x.contiguous()).add_(1.0)  # else each product would make a copy of its own
         ctx.save_for_backward(value)
         return value
 

@@ -149,31 +149,47 @@ def causal_kernel_attention(
     q, k, v = (x.unflatten(2, (-1, chunk)) for x in (q, k, F.pad(v, (0, 1, 0, tail), value=1.0)))
     weights = q @ k.transpose(-1, -2)  # rows heads chunks chunk chunk
     if level is None:
-        mixed = weights.tril_() @ v
-        return Ratio.apply((mixed + q @ before(k.transpose(-1, -2) @ v)).flatten(2, 3)[:, :, :seq])
+        past = q @ Before.apply(k.transpose(-1, -2) @ v, None)
+        return Ratio.apply((weights.tril_() @ v).add_(past).flatten(2, 3)[:, :, :seq])
     if tail:
         level = torch.cat([level, level[:, :, -1:].expand(-1, -1, tail)], dim=-1)
     level = level.unflatten(2, (-1, chunk))  # rows heads chunks chunk
     end = level[..., -1:]
     start = torch.cat([level[:, :, :1, :1], end[:, :, :-1]], dim=2)  # level at the end of the chunk before
-    fade = (level[..., None, :] - level[..., None]).clamp_(max=0.0).exp_()
     sums = k.transpose(-1, -2) @ (v * (level - end).exp_()[..., None])
-    past = q @ before(sums, (start - end).exp_()[..., None])
-    mixed = (weights * fade).tril_() @ v + past * (start - level).exp_()[..., None]
-    return Ratio.apply(mixed.flatten(2, 3)[:, :, :seq])
+    past = (q @ Before.apply(sums, (start - end).exp_()[..., None])).mul_((start - level).exp_()[..., None])
+    fade = (level[..., None, :] - level[..., None]).clamp_(max=0.0).exp_()
+    return Ratio.apply((weights.mul_(fade).tril_() @ v).add_(past).flatten(2, 3)[:, :, :seq])
 
 
-def before(
-    sums: Float[Tensor, "rows heads chunks features width"], fade: Float[Tensor, "rows heads chunks 1 1"] | None = None
-) -> Float[Tensor, "rows heads chunks features width"]:
-    """For each chunk the sum over the chunks before it; `fade` multiplies what is carried over a chunk."""
-    parts = sums.unbind(2)
-    fades = fade.unbind(2) if fade is not None else [None] * len(parts)
-    state, states = torch.zeros_like(parts[0]), []
-    for part, factor in zip(parts, fades, strict=True):
-        states.append(state)
-        state = part + (state if factor is None else state * factor)
-    return torch.stack(states, dim=2)
+class Before(torch.autograd.Function):
+    """For each chunk the sum over the chunks before it; what passes chunk c is multiplied by `fade` of c.
+
+    By hand, since autograd would keep every state twice. `fade` is a constant.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        sums: Float[Tensor, "rows heads chunks features width"],
+        fade: Float[Tensor, "rows heads chunks 1 1"] | None,
+    ) -> Float[Tensor, "rows heads chunks features width"]:
+        """A running sum that starts at zero."""
+        ctx.fade = fade
+        states = torch.zeros_like(sums)
+        for chunk in range(1, sums.shape[2]):
+            state = states[:, :, chunk - 1] if fade is None else states[:, :, chunk - 1] * fade[:, :, chunk - 1]
+            torch.add(sums[:, :, chunk - 1], state, out=states[:, :, chunk])
+        return states
+
+    @staticmethod
+    def backward(ctx: Any, grad: Float[Tensor, "rows heads chunks features width"]) -> tuple[Tensor, None]:
+        """The same from the end."""
+        sums = torch.zeros_like(grad)
+        for chunk in range(grad.shape[2] - 2, -1, -1):
+            later = sums[:, :, chunk + 1] if ctx.fade is None else sums[:, :, chunk + 1] * ctx.fade[:, :, chunk + 1]
+            sums[:, :, chunk] = grad[:, :, chunk + 1] + later
+        return sums, None
 
 
 class Ratio(torch.autograd.Function):

@@ -89,14 +89,14 @@ class Performer(HeadMixer):
             q, k, v = ops.upcast(q, k, v)
             level = None
             if self.kernel == "relu":
-                phi_q, phi_k = self.relu_features(q), self.relu_features(k)
-                phi_k = phi_k if mask is None else phi_k.masked_fill(~mask[:, None, :, None], 0.0)
+                q, k = self.relu_features(q), self.relu_features(k)
+                k = k if mask is None else k.masked_fill(~mask[:, None, :, None], 0.0)
             else:
-                phi_q, phi_k, level = self.softmax_features(q, k, mask)
+                q, k, level = self.softmax_features(q, k, mask)
             if self.cfg.causal:
-                mixed = ops.causal_kernel_attention(phi_q, phi_k, v, level)
+                mixed = ops.causal_kernel_attention(q, k, v, level)
             else:
-                mixed = ops.kernel_attention(phi_q, phi_k, v)
+                mixed = ops.kernel_attention(q, k, v)
             return F.dropout(mixed, self.cfg.dropout, self.training).to(kept)
 
     def relu_features(self, x: Float[Tensor, "rows heads seq head_dim"]) -> Float[Tensor, "rows heads seq features"]:
