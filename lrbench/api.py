@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 log = logging.getLogger(__name__)
+PLACES = {"local": None, "ray": "ray", "slurm": "submitit"}  # where cells run, and the package that takes
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,24 @@ class Options:
     resume: bool = True
     offline: bool = False
     workers: int = 1
+    on: str = "local"
     track: str | None = None
     keep_checkpoint: bool = False
     verbose: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a place that is unknown or lacks its package.
+
+        Raises:
+            SpecError, Missing
+        """
+        if self.on not in PLACES:
+            raise SpecError(f"--on {self.on}: unknown place", f"choose {', '.join(PLACES)}")
+        package = PLACES[self.on]
+        if package and find_spec(package) is None:
+            raise Missing(
+                f"--on {self.on}: the package {package} is not installed", f"pip install 'lrbench[{self.on}]'"
+            )
 
 
 @dataclass(frozen=True)
@@ -199,7 +215,8 @@ def preflight(cells: Sequence[Cell], options: Options, alone: bool) -> dict[str,
     if options.track and find_spec(options.track) is None:
         raise Missing(f"--track {options.track}: the package is not installed", f"pip install {options.track}")
     for device, dtype in {(cell.spec.device, cell.spec.dtype) for cell in cells}:
-        devices.check(device, dtype)
+        if options.on == "local":  # elsewhere, each cell looks at the machine that it comes to
+            devices.check(device, dtype)
     refused = {cell.run_id: refusal for cell in cells if (refusal := _refusal(cell)) is not None}
     if alone and refused:
         raise next(iter(refused.values()))
@@ -258,6 +275,14 @@ def _run_all(cells: Sequence[Cell], options: Options, listener: Listener) -> lis
 def _executor(options: Options) -> Executor:
     if launched_once_a_device():
         return InlineExecutor()
+    if options.on == "ray":
+        from lrbench.executors.ray import RayExecutor
+
+        return RayExecutor(options.workers, verbose=options.verbose)
+    if options.on == "slurm":
+        from lrbench.executors.slurm import SlurmExecutor
+
+        return SlurmExecutor(options.out, options.workers)
     return LocalExecutor(options.workers, verbose=options.verbose)
 
 
@@ -272,12 +297,19 @@ def _job(cell: Cell, options: Options) -> Job:
         deviations=cell.deviations,
         fresh=not options.resume,
         offline=options.offline,
-        # side by side, cells share the cores; alone, a cell has what torch takes by itself
-        threads=max(1, (os.cpu_count() or 1) // options.workers) if options.workers > 1 else None,
+        threads=_threads(cell, options),
         track=options.track,
         keep_checkpoint=options.keep_checkpoint,
     )
-    return Job(entry="lrbench.trial:execute", payload=order.model_dump_json())
+    gpus = 1 if cell.spec.device.startswith("cuda") else 0
+    return Job(entry="lrbench.trial:execute", payload=order.model_dump_json(), cpus=order.threads or 1, gpus=gpus)
+
+
+def _threads(cell: Cell, options: Options) -> int | None:
+    """Here, cells side by side share the cores and one alone has what torch takes; a cluster is asked for as many."""
+    if options.on != "local":
+        return cell.spec.threads or 1
+    return max(1, (os.cpu_count() or 1) // options.workers) if options.workers > 1 else None
 
 
 def _result(cell: Cell, future: "Future[str]", options: Options) -> Result:

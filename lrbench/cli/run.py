@@ -51,6 +51,9 @@ def command(
         bool, typer.Option("--resume/--no-resume", help="Keep what is done, go on from checkpoints.")
     ] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the grid and what it costs; run nothing.")] = False,
+    on: Annotated[
+        str, typer.Option("--on", help="local, ray or slurm. --threads and --device cuda ask for cores, GPUs.")
+    ] = "local",
     workers: Annotated[int, typer.Option("--workers", min=1, help="Cells side by side.")] = 1,
     track: Annotated[
         str | None, typer.Option("--track", help="Also log to tensorboard, wandb, mlflow or trackio.")
@@ -89,6 +92,7 @@ def command(
         resume=resume,
         offline=offline or os.environ.get("HF_HUB_OFFLINE", "") in ("1", "ON", "YES", "TRUE"),
         workers=workers,
+        on=on,
         track=_tracker(track),
         keep_checkpoint=keep_checkpoint,
         verbose=debug,

@@ -11,6 +11,8 @@ class Job(Frozen):
 
     entry: str
     payload: str
+    cpus: int = 1  # cores and GPUs that a cluster sets aside
+    gpus: int = 0
 
 
 class Died(Exception):
@@ -20,6 +22,24 @@ class Died(Exception):
         super().__init__(reason)
         self.killed = killed  # by signal 9: on Linux most often the kernel, for want of memory
         self.asked_to = asked_to  # after `stop`
+
+
+class Ending(Frozen):
+    """How the process of a job ended, in a form that travels between machines."""
+
+    answer: str | None = None
+    reason: str = ""  # why there is no answer
+    killed: bool = False
+
+    def settle(self, asked_to: bool) -> str:
+        """The answer.
+
+        Raises:
+            Died: there is none.
+        """
+        if self.answer is None:
+            raise Died(self.reason, self.killed, asked_to)
+        return self.answer
 
 
 class Executor(Protocol):

@@ -17,7 +17,9 @@ def call(job: Job) -> str:
 
 def end_with_parent() -> None:
     """Turn the end of stdin, which a dead parent leaves, into the signal that asks for a checkpoint."""
-    sys.stdin.buffer.read()
+    # not through sys.stdin, whose lock this thread would hold to the end: an exit that finds it held aborts
+    while os.read(0, 4096):
+        pass
     os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -29,8 +31,9 @@ def main() -> None:
     job = Job.model_validate_json(sys.stdin.buffer.readline())
     threading.Thread(target=end_with_parent, daemon=True).start()
     answer.write(call(job))
-    answer.flush()
-    # the thread above still waits on stdin, which an orderly exit would want to close
+    for stream in (answer, sys.stdout, sys.stderr):
+        stream.flush()
+    # what a plug-in left running must not hold up the end
     os._exit(0)
 
 
