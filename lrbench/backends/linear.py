@@ -1,7 +1,7 @@
 """Attention by the feature map elu + 1, in linear time.
 
 Linear Transformer (Katharopoulos et al. 2020): Σ_s (φq·φk_s) v_s / Σ_s φq·φk_s with φ(x) = elu(x) + 1. Time
-n · head_dim² a head; causal by chunks of 64 and a running sum. Features and sums are kept in float32.
+n · head_dim² a head; causal by chunks of 64 and a running sum. Features and running sums are computed in float32.
 
 Deviation: there are no weights to drop, so dropout falls on the mixed values.
 """
@@ -37,8 +37,7 @@ class Linear(HeadMixer):
         """Mix v by the products of features."""
         kept = v.dtype
         with ops.full_precision(v):
-            q, k, v = ops.upcast(q, k, v)
-            q, k = EluPlusOne.apply(q), EluPlusOne.apply(k)
+            q, k, v = EluPlusOne.apply(q), EluPlusOne.apply(k), v.to(ops.compact(kept))
             if mask is not None:
                 # elu(0) + 1 is 1: a padded key would stay in the normaliser
                 k = k.masked_fill(~mask[:, None, :, None], 0.0)
@@ -52,7 +51,9 @@ class EluPlusOne(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Float[Tensor, "rows heads seq head_dim"]) -> Float[Tensor, "rows heads seq head_dim"]:
         """x + 1 above zero, exp(x) below."""
-        value = F.elu(x.contiguous()).add_(1.0)  # else each product would make a copy of its own
+        x = x.to(ops.wide(dtype := x.dtype)).contiguous()  # else each product would make a copy of its own
+        value = F.elu(x).add_(1.0).to(ops.compact(dtype))
+        ctx.dtype = dtype
         ctx.save_for_backward(value)
         return value
 
@@ -60,4 +61,4 @@ class EluPlusOne(torch.autograd.Function):
     def backward(ctx: Any, grad: Float[Tensor, "rows heads seq head_dim"]) -> Tensor:
         """The slope times what comes back."""
         (value,) = ctx.saved_tensors
-        return grad * value.clamp(max=1.0)
+        return (grad * value.clamp(max=1.0)).to(ctx.dtype)

@@ -13,9 +13,14 @@ def full_precision(x: Tensor) -> torch.autocast:
     return torch.autocast(x.device.type, enabled=False)
 
 
-def upcast(*tensors: Tensor) -> list[Tensor]:
-    """Each tensor in float32, or float64 where it is already that."""
-    return [tensor.to(torch.promote_types(tensor.dtype, torch.float32)) for tensor in tensors]
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """At least float32: what exponentials and running sums are computed in."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def compact(dtype: torch.dtype) -> torch.dtype:
+    """What features are multiplied in. Products of bfloat16 are summed in float32; those of float16 could overflow."""
+    return dtype if dtype == torch.bfloat16 else wide(dtype)
 
 
 def widened(
@@ -156,10 +161,10 @@ def causal_kernel_attention(
     level = level.unflatten(2, (-1, chunk))  # rows heads chunks chunk
     end = level[..., -1:]
     start = torch.cat([level[:, :, :1, :1], end[:, :, :-1]], dim=2)  # level at the end of the chunk before
-    sums = k.transpose(-1, -2) @ (v * (level - end).exp_()[..., None])
-    past = (q @ Before.apply(sums, (start - end).exp_()[..., None])).mul_((start - level).exp_()[..., None])
-    fade = (level[..., None, :] - level[..., None]).clamp_(max=0.0).exp_()
-    return Ratio.apply((weights.mul_(fade).tril_() @ v).add_(past).flatten(2, 3)[:, :, :seq])
+    to_end, from_start = (part.exp_().to(v.dtype)[..., None] for part in (level - end, start - level))
+    past = q @ Before.apply(k.transpose(-1, -2) @ (v * to_end), (start - end).exp_()[..., None])
+    fade = (level[..., None, :] - level[..., None]).clamp_(max=0.0).exp_().to(v.dtype)
+    return Ratio.apply((weights.mul_(fade).tril_() @ v).add_(past.mul_(from_start)).flatten(2, 3)[:, :, :seq])
 
 
 class Before(torch.autograd.Function):
@@ -176,20 +181,20 @@ class Before(torch.autograd.Function):
     ) -> Float[Tensor, "rows heads chunks features width"]:
         """A running sum that starts at zero."""
         ctx.fade = fade
-        states = torch.zeros_like(sums)
+        states = torch.zeros_like(sums, dtype=wide(sums.dtype))
         for chunk in range(1, sums.shape[2]):
             state = states[:, :, chunk - 1] if fade is None else states[:, :, chunk - 1] * fade[:, :, chunk - 1]
             torch.add(sums[:, :, chunk - 1], state, out=states[:, :, chunk])
-        return states
+        return states.to(sums.dtype)
 
     @staticmethod
     def backward(ctx: Any, grad: Float[Tensor, "rows heads chunks features width"]) -> tuple[Tensor, None]:
         """The same from the end."""
-        sums = torch.zeros_like(grad)
+        sums = torch.zeros_like(grad, dtype=wide(grad.dtype))
         for chunk in range(grad.shape[2] - 2, -1, -1):
             later = sums[:, :, chunk + 1] if ctx.fade is None else sums[:, :, chunk + 1] * ctx.fade[:, :, chunk + 1]
             sums[:, :, chunk] = grad[:, :, chunk + 1] + later
-        return sums, None
+        return sums.to(grad.dtype), None
 
 
 class Ratio(torch.autograd.Function):
@@ -202,9 +207,9 @@ class Ratio(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, sums: Float[Tensor, "rows heads seq wide"]) -> Float[Tensor, "rows heads seq head_dim"]:
         """Divide."""
-        weight, floor = sums[..., -1:], torch.finfo(sums.dtype).tiny ** 0.8
-        inverse = weight.reciprocal().masked_fill_(weight < floor, 0.0)
-        mixed = sums[..., :-1] * inverse
+        weight = sums[..., -1:].to(wide(sums.dtype))
+        inverse = weight.reciprocal().masked_fill_(weight < torch.finfo(weight.dtype).tiny ** 0.8, 0.0)
+        mixed = (sums[..., :-1] * inverse).to(sums.dtype)
         ctx.save_for_backward(mixed, inverse)
         return mixed
 
@@ -213,4 +218,4 @@ class Ratio(torch.autograd.Function):
         """1 / weight for the columns, minus their mean for the weight."""
         mixed, inverse = ctx.saved_tensors
         grad = grad * inverse
-        return torch.cat([grad, -(grad * mixed).sum(-1, keepdim=True)], dim=-1)
+        return torch.cat([grad, -(grad * mixed).sum(-1, keepdim=True)], dim=-1).to(mixed.dtype)

@@ -3,7 +3,8 @@
 Performer, FAVOR+ (Choromanski et al. 2020): exp(q·k / √d) is the mean of φ(q)·φ(k) over random w, with
 φ_j(x) = exp(w_j·x' - |x'|² / 2) and x' = x / d^¼; then kernel attention. Time n · features · head_dim a head; memory
 n · features. Directions are orthogonal within blocks of d, with the signs of R in QR = Gaussian, without which the
-estimate is biased; norms are those of Gaussian vectors. Features, maxima and sums are kept in float32.
+estimate is biased; norms are those of Gaussian vectors. Features, maxima and running sums are computed in
+float32.
 
 Deviations from the authors' code: no constant is added to the features, which would bias them. Not causal, keys
 subtract their maximum for each feature, and queries add it: the normaliser is at least 1. Causal, keys subtract the
@@ -13,7 +14,7 @@ mixed values.
 
 import math
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -86,30 +87,30 @@ class Performer(HeadMixer):
         """Mix v by the products of features."""
         kept = v.dtype
         with ops.full_precision(v):
-            q, k, v = ops.upcast(q, k, v)
+            q, k = q.to(ops.wide(kept)), k.to(ops.wide(kept))
             level = None
             if self.kernel == "relu":
                 q, k = self.relu_features(q), self.relu_features(k)
                 k = k if mask is None else k.masked_fill(~mask[:, None, :, None], 0.0)
             else:
-                q, k, level = self.softmax_features(q, k, mask)
-            if self.cfg.causal:
-                mixed = ops.causal_kernel_attention(q, k, v, level)
-            else:
-                mixed = ops.kernel_attention(q, k, v)
+                log_q, log_k, level = self.log_features(q, k, mask)
+                q, k = Exp.apply(log_q, ops.compact(kept)), Exp.apply(log_k, ops.compact(kept))
+                del log_q, log_k
+            q, k, v = (part.to(ops.compact(kept)) for part in (q, k, v))
+            mixed = ops.causal_kernel_attention(q, k, v, level) if self.cfg.causal else ops.kernel_attention(q, k, v)
             return F.dropout(mixed, self.cfg.dropout, self.training).to(kept)
 
     def relu_features(self, x: Float[Tensor, "rows heads seq head_dim"]) -> Float[Tensor, "rows heads seq features"]:
         """Positive by a small constant, whatever x."""
         return (x @ (self.directions.to(x.dtype).T * self.features**-0.5)).relu_() + 1e-3
 
-    def softmax_features(
+    def log_features(
         self,
         q: Float[Tensor, "rows heads seq head_dim"],
         k: Float[Tensor, "rows heads seq head_dim"],
         mask: Bool[Tensor, "rows seq"] | None,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """φ(q), φ(k) and the level of each key, up to factors that cancel in the ratio: a query's norm is one.
+        """log φ(q), log φ(k) and the level of each key, up to terms that cancel in the ratio: a query's norm is one.
 
         Maxima are constants to autograd, which is exact because they cancel. In place: n · features is what costs.
         """
@@ -128,7 +129,27 @@ class Performer(HeadMixer):
             log_k.sub_(top)
             log_q.add_(top)
         log_q.sub_(log_q.detach().amax(-1, keepdim=True))
-        return log_q.exp_(), log_k.exp_(), level
+        return log_q, log_k, level
+
+
+class Exp(torch.autograd.Function):
+    """exp(x) in another precision, of which only the value is kept."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Float[Tensor, "rows heads seq features"], dtype: torch.dtype
+    ) -> Float[Tensor, "rows heads seq features"]:
+        """Computed in x's precision."""
+        value = x.exp().to(dtype)
+        ctx.save_for_backward(value)
+        ctx.dtype = x.dtype
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, grad: Float[Tensor, "rows heads seq features"]) -> tuple[Tensor, None]:
+        """The value times what comes back."""
+        (value,) = ctx.saved_tensors
+        return (grad * value).to(ctx.dtype), None
 
 
 def orthogonal(count: int, width: int, generator: torch.Generator) -> Float[Tensor, "count width"]:
