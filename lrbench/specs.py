@@ -6,6 +6,7 @@ the file, the field and the nearest valid name.
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
@@ -198,6 +199,11 @@ def parse(model: type[Parsed], data: object, where: str) -> Parsed:
             raise SpecError(f"{where}: {field}: unknown field", nearest(path[-1], known)) from None
         if first["type"] == "missing":
             raise SpecError(f"{where}: {field}: missing", "add the field") from None
+        if first["type"] == "literal_error":
+            known = re.findall(r"'([^']*)'", first["ctx"]["expected"])
+            raise SpecError(
+                f"{where}: {field}: unknown {path[-1]} {first['input']!r}", nearest(str(first["input"]), known)
+            ) from None
         raise SpecError(f"{where}: {field}: {_plain(first['msg'])}", f"found {first['input']!r}") from None
 
 

@@ -444,7 +444,8 @@ def test_it_learns_what_can_be_learnt(toy_spec: RunSpec, toy_data: TaskData, tmp
     data = replace(toy_data, **{name: Relabelled(split, high[name]) for name, split in toy_data.splits.items()})
     spec = changed(toy_spec, train={"steps": 80, "batch": 16}, model={"pooling": "mean"})
     outcome, _ = finished(spec, data, tmp_path)
-    assert outcome.metrics.test.accuracy > 0.9
+    majority = np.bincount(high["test"]).max() / 37
+    assert majority < 0.7 and outcome.metrics.test.accuracy > 0.8
 
 
 def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
