@@ -14,7 +14,7 @@ import platformdirs
 from lrbench import plan
 from lrbench.errors import LrbenchError, Missing, SpecError, Unsupported
 from lrbench.executors.base import Died, Executor, Job
-from lrbench.executors.inline import InlineExecutor, launched_once_a_device
+from lrbench.executors.inline import InlineExecutor, is_first, launched_once_a_device
 from lrbench.executors.local import LocalExecutor
 from lrbench.plan import Cell
 from lrbench.records import RunRecord, Status, load, read, write
@@ -175,7 +175,7 @@ def run_grid(grid: Grid, options: Options, listener: Listener | None = None) -> 
     listener = listener or Silent()
     cells = plan.cells(grid, options.out)
     check_writable(options.out)
-    old = {cell.run_id: record for cell in cells if options.resume and (record := _finished(cell)) is not None}
+    old = _finished(cells) if options.resume else {}
     todo = [cell for cell in cells if cell.run_id not in old]
     results = [Result(cell, old[cell.run_id], fresh=False) for cell in cells if cell.run_id in old]
     if todo:
@@ -243,9 +243,15 @@ def _refusal(cell: Cell) -> Unsupported | None:
     return None
 
 
-def _finished(cell: Cell) -> RunRecord | None:
-    record = read(cell.folder / "record.json")
-    return record if record is not None and record.status == "ok" else None
+def _finished(cells: Sequence[Cell]) -> dict[str, RunRecord]:
+    """Records of cells that need not run."""
+    found = {cell.run_id: read(cell.folder / "record.json") for cell in cells}
+    done = {run_id: record for run_id, record in found.items() if record is not None and record.status == "ok"}
+    if launched_once_a_device():
+        from lrbench.train.loop import from_first
+
+        return from_first(done, cells[0].spec)  # what each finds for itself may change from one to the next
+    return done
 
 
 def _refuse(cell: Cell, refusal: Unsupported, options: Options) -> Result:
@@ -254,6 +260,8 @@ def _refuse(cell: Cell, refusal: Unsupported, options: Options) -> Result:
 
 def _run_all(cells: Sequence[Cell], options: Options, listener: Listener) -> list[Result]:
     """Run cells side by side. Ctrl-C asks them to save their state, a second one ends them."""
+    if launched_once_a_device():
+        return _run_in_step(cells, options, listener)
     executor = _executor(options)
     running = {executor.submit(_job(cell, options)): cell for cell in cells}
     results: list[Result] = []
@@ -272,9 +280,19 @@ def _run_all(cells: Sequence[Cell], options: Options, listener: Listener) -> lis
     return results
 
 
+def _run_in_step(cells: Sequence[Cell], options: Options, listener: Listener) -> list[Result]:
+    """Run cells one after the other in this process, as the processes of all other devices do."""
+    executor, results = InlineExecutor(), list[Result]()
+    for cell in cells:
+        if results and results[-1].record.status == "interrupted":
+            results.append(_without_answer(cell, options, "interrupted", "not started"))
+        else:
+            results.append(_result(cell, executor.submit(_job(cell, options)), options))
+        listener.done(results[-1])
+    return results
+
+
 def _executor(options: Options) -> Executor:
-    if launched_once_a_device():
-        return InlineExecutor()
     if options.on == "ray":
         from lrbench.executors.ray import RayExecutor
 
@@ -330,7 +348,7 @@ def _without_answer(cell: Cell, options: Options, status: Status, reason: str) -
 
     order = trial.Order.model_validate_json(_job(cell, options).payload)
     record = trial.blank(order, status, reason, trial.now())
-    if status != "interrupted":
+    if status != "interrupted" and is_first():
         cell.folder.mkdir(parents=True, exist_ok=True)
         write(record, cell.folder)
     return Result(cell, record, fresh=True)

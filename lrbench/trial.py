@@ -5,7 +5,7 @@ import shutil
 import signal
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from lrbench.registry import Backend, backends
 from lrbench.specs import AttentionSpec, Frozen, RunSpec
 from lrbench.taskdata import TaskSource
 from lrbench.train import checkpoint, schedules
-from lrbench.train.loop import Diverged, Outcome, Trainer, accelerator
+from lrbench.train.loop import Diverged, Outcome, Trainer, accelerator, from_first, processes
 
 log = logging.getLogger(__name__)
 
@@ -53,17 +53,22 @@ def execute(payload: str) -> str:
 
 
 def run(order: Order) -> RunRecord:
-    """Run one cell and write its record, unless another process has done so meanwhile."""
+    """Run one cell and write its record, unless another process has done so meanwhile.
+
+    Of several processes, one for each device, the first holds the lock, decides and writes; all return its record.
+    """
     checkpoints = order.folder / "checkpoint"
     checkpoints.mkdir(parents=True, exist_ok=True)
-    with FileLock(checkpoints / "lock"):
-        done = read(order.folder / "record.json")
-        if done is not None and done.status == "ok" and not order.fresh:
-            return done
-        if order.fresh:
+    first = processes(order.spec).is_main_process
+    with FileLock(checkpoints / "lock") if first else nullcontext():
+        done = read(order.folder / "record.json") if first else None
+        if first and order.fresh:
             checkpoint.drop(checkpoints)
+        usable = done is not None and done.status == "ok" and not order.fresh
+        if (agreed := from_first(done if usable else None, order.spec)) is not None:
+            return agreed
         record, trace = _attempt(order)
-        return _keep(order, record, trace)
+        return from_first(_keep(order, record, trace) if first else record, order.spec)
 
 
 def blank(order: Order, status: Status, reason: str, started_at: str) -> RunRecord:
@@ -104,8 +109,13 @@ def _attempt(order: Order) -> tuple[RunRecord, str]:
         record = _train(order, started_at)
         return record or blank(order, "interrupted", "a checkpoint was kept", started_at), ""
     except Exception as error:
-        status, reason = _classify(error)
-        return blank(order, status, reason, started_at), traceback.format_exc()
+        record, trace = blank(order, *_classify(error), started_at), traceback.format_exc()
+        if processes(order.spec).num_processes > 1 and not isinstance(error, (LrbenchError, Diverged)):
+            # it may have happened here alone, and the others wait for this process: end it, and the launcher ends them
+            _keep(order, record, trace)
+            log.error("%s", record.reason)
+            raise SystemExit(1) from None
+        return record, trace
 
 
 def _classify(error: Exception) -> tuple[Status, str]:
@@ -135,10 +145,13 @@ def _train(order: Order, started_at: str) -> RunRecord | None:
     backend = backends.load(spec.attention)
     torch.manual_seed(spec.seed)
     model = heads.build(backend, spec.task, spec.model, spec.data.length)
-    with _stop_on_sigterm() as stop, PeakMemory(engine.device) as memory:
+    if engine.process_index:
+        torch.manual_seed(spec.seed + 1_000_003 * engine.process_index)  # devices drop different values
+    with _asked_to_stop() as stop, PeakMemory(engine.device) as memory:
         trainer = Trainer(model, data, spec, order.folder, engine)
         outcome = trainer.fit(lambda: bool(stop))
-    engine.end_training()
+    for tracker in engine.trackers:  # not `end_training`, which also ends the processes' connection
+        tracker.finish()
     if outcome is None:
         return None
     notes = [*trainer.notes, *heads.notes(model), *schedules.warnings(spec.train), *data.notes]
@@ -196,11 +209,13 @@ def _keep(order: Order, record: RunRecord, trace: str) -> RunRecord:
 
 
 @contextmanager
-def _stop_on_sigterm() -> Iterator[list[int]]:
-    """A list that is empty until SIGTERM arrives."""
+def _asked_to_stop() -> Iterator[list[int]]:
+    """A list that is empty until SIGTERM arrives, or Ctrl-C, which reaches the processes of a launcher directly."""
     arrived: list[int] = []
-    before = signal.signal(signal.SIGTERM, lambda number, _: arrived.append(number))
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.signal(number, lambda number, _: arrived.append(number)) for number in numbers}
     try:
         yield arrived
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

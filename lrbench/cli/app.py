@@ -13,6 +13,7 @@ from lrbench._version import __version__
 from lrbench.cli import data, doctor, listing, report, run
 from lrbench.cli.spellings import accepted
 from lrbench.errors import LrbenchError
+from lrbench.executors.inline import is_first
 
 INTERRUPTED = 130
 UsageError = typer.BadParameter.__base__  # typer keeps the class itself to itself
@@ -76,6 +77,8 @@ def _as_ctrl_c(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _say(message: str, hint: str, debug: bool) -> None:
+    if not is_first():
+        return
     if debug:
         logging.getLogger("lrbench").debug("", exc_info=True)
     print(f"error: {message}", file=sys.stderr)

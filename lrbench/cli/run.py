@@ -71,6 +71,7 @@ def command(
     """
     from lrbench import api, plan
     from lrbench.cli.live import Live
+    from lrbench.executors.inline import is_first
     from lrbench.registry import split_list
 
     given = {
@@ -99,9 +100,10 @@ def command(
     )
     if dry_run:
         return _dry_run(plan.cells(grid, settings.out), as_json)
-    with Live(quiet) as live:
+    with Live(quiet or not is_first()) as live:
         results = api.run_grid(grid, settings, live)
-    _print(results, settings, as_json)
+    if is_first():
+        _print(results, settings, as_json)
     return _exit_code(results)
 
 

@@ -26,3 +26,8 @@ class InlineExecutor:
 def launched_once_a_device() -> bool:
     """Whether a launcher has started several of this process."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def is_first() -> bool:
+    """Whether this process is the one of them that writes and prints; so is one that was started alone."""
+    return not launched_once_a_device() or int(os.environ.get("RANK", "0")) == 0

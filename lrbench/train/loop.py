@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, PartialState
+from accelerate.utils import broadcast, broadcast_object_list, gather_object
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -25,6 +26,7 @@ from lrbench.train.batches import Batch, Ids, batch_ids, collate, cut, fill
 from lrbench.train.schedules import learning_rate
 
 CHECKPOINT_EVERY_S = 30.0
+Value = TypeVar("Value")
 LOGGED_STEPS = 2000  # at most so many lines of training steps
 
 
@@ -78,6 +80,18 @@ def accelerator(spec: RunSpec, track: str | None = None, folder: Path | None = N
     return Accelerator(cpu=devices.on_cpu(spec.device), mixed_precision=precision, log_with=track, project_dir=folder)
 
 
+def processes(spec: RunSpec) -> PartialState:
+    """Those that a launcher has started, one for each device; usually this one alone."""
+    return PartialState(cpu=devices.on_cpu(spec.device))
+
+
+def from_first(value: Value, spec: RunSpec) -> Value:
+    """What the first process says, on all of them. Each has to ask."""
+    processes(spec)
+    said: list[Value] = broadcast_object_list([value])
+    return said[0]
+
+
 class Trainer:
     """One training of one model.
 
@@ -111,7 +125,8 @@ class Trainer:
         self.checkpoint_every_s = checkpoint_every_s
         self.counts = Counts()
         self.best = Best()
-        self.notes: list[str] = []
+        ranks = engine.num_processes
+        self.notes = [f"trained on {ranks} devices; memory is that of the first"] if ranks > 1 else []
 
     def fit(self, stop: Callable[[], bool] = lambda: False) -> Outcome | None:
         """Train to the last step and score, or write a checkpoint and return None once `stop` says so."""
@@ -181,6 +196,8 @@ class Trainer:
         """Every example of the split, once."""
         started = time.perf_counter()
         self.plain.eval()
+        if self.engine.num_processes > 1:
+            broadcast(list(self.plain.buffers()))  # they may have been drawn anew since devices last shared them
         sums = torch.zeros(2, dtype=torch.float64, device="cpu")
         for part in fill(split.lengths, self.recipe.micro_tokens):
             mine = part[self.engine.process_index :: self.engine.num_processes]
@@ -248,13 +265,14 @@ class Trainer:
         self.engine.log(values, step=step)
 
     def _save(self) -> None:
+        generators = gather_object([checkpoint.generators()])  # each device draws its own numbers
         if not self.engine.is_main_process:
             return
         state = {
             "model": self.plain.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "scaler": self.engine.scaler.state_dict() if self.engine.scaler else None,
-            "generators": checkpoint.generators(),
+            "generators": generators,
             "counts": asdict(self.counts),
             "best_score": self.best.score.model_dump() if self.best.score else None,
             "best_weights": self.best.weights,
@@ -269,12 +287,18 @@ class Trainer:
             self.optimizer.load_state_dict(state["optimizer"])
             if self.engine.scaler:
                 self.engine.scaler.load_state_dict(state["scaler"])
-            checkpoint.restore_generators(state["generators"])
+            self._restore_generators(state["generators"])
             self.counts = Counts(**state["counts"])
             score = state["best_score"]
             self.best = Best(Score(**score) if score else None, state["best_weights"])
         if self.engine.is_main_process:
             keep_until(self.folder / "metrics.jsonl", self.counts.step)
+
+    def _restore_generators(self, states: list[dict[str, Any]]) -> None:
+        begun, now = len(states), self.engine.num_processes
+        if begun != now:
+            self.notes.append(f"begun on {begun} devices, resumed on {now}: what dropout drops differs")
+        checkpoint.restore_generators(states[self.engine.process_index % begun])
 
 
 def speed(counts: Counts) -> Speed:
