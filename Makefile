@@ -33,7 +33,7 @@ lint: $(READY) ## style, types, who imports whom, and that every YAML file parse
 	$(BIN)/python -c 'import pathlib, yaml; [yaml.safe_load(p.read_bytes()) for d in ("tasks", "configs", ".github") for p in pathlib.Path(d).rglob("*.y*ml")]'
 
 reproduce: $(READY) ## run the suite configs/reproduce.yaml on the CPU and report on it; records in results/reproduce
-	$(BIN)/lrbench run --suite reproduce --workers 2 --out results/reproduce
+	$(BIN)/lrbench run --suite reproduce --device cpu --workers 2 --out results/reproduce
 
 bench: $(READY) ## time the harness itself
 	$(BIN)/python bench/run.py
