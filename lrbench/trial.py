@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import yaml
@@ -111,11 +111,18 @@ def _attempt(order: Order) -> tuple[RunRecord, str]:
     except Exception as error:
         record, trace = blank(order, *_classify(error), started_at), traceback.format_exc()
         if processes(order.spec).num_processes > 1 and not isinstance(error, (LrbenchError, Diverged)):
-            # it may have happened here alone, and the others wait for this process: end it, and the launcher ends them
-            _keep(order, record, trace)
-            log.error("%s", record.reason)
-            raise SystemExit(1) from None
+            _end_all(order, record, trace)
         return record, trace
+
+
+def _end_all(order: Order, record: RunRecord, trace: str) -> NoReturn:
+    """What may have happened to this process alone leaves the others waiting for it: the launcher ends them with it."""
+    before = read(order.folder / "record.json")
+    # of those that fail because another one did, none may hide the cause
+    if before is None or before.time.finished_at < record.time.started_at:
+        _keep(order, record, trace)
+    log.error("%s", record.reason)
+    raise SystemExit(1)
 
 
 def _classify(error: Exception) -> tuple[Status, str]:
