@@ -53,8 +53,8 @@ class Longformer(HeadMixer):
             return super().forward(x, mask=mask)
         if mask is not None:
             x = x.masked_fill(~mask[..., None], 0.0)  # 0 · nan is nan
-        q, k, v = self.split(self.query(x)), self.split(self.key(x)), self.split(self.value(x))
-        mixed = torch.cat([self.attend_globally(x, mask), self.attend(q, k, v, mask)[:, :, self.globals :]], dim=2)
+        near = self.attend(self.split(self.query(x)), self.split(self.key(x)), self.split(self.value(x)), mask)
+        mixed = torch.cat([self.attend_globally(x, mask), near[:, :, self.globals :]], dim=2)
         return self.out(mixed.transpose(1, 2).flatten(-2))
 
     def attend(
