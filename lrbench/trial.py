@@ -1,7 +1,7 @@
 """The life of one cell: from its spec to the last byte of its `record.json`."""
 
+import hashlib
 import logging
-import shutil
 import signal
 import traceback
 from collections.abc import Iterator
@@ -57,18 +57,23 @@ def run(order: Order) -> RunRecord:
 
     Of several processes, one for each device, the first holds the lock, decides and writes; all return its record.
     """
-    checkpoints = order.folder / "checkpoint"
-    checkpoints.mkdir(parents=True, exist_ok=True)
     first = processes(order.spec).is_main_process
-    with FileLock(checkpoints / "lock") if first else nullcontext():
+    with _lock(order) if first else nullcontext():
         done = read(order.folder / "record.json") if first else None
         if first and order.fresh:
-            checkpoint.drop(checkpoints)
+            checkpoint.drop(order.folder / "checkpoint")
         usable = done is not None and done.status == "ok" and not order.fresh
         if (agreed := from_first(done if usable else None, order.spec)) is not None:
             return agreed
         record, trace = _attempt(order)
         return from_first(_keep(order, record, trace) if first else record, order.spec)
+
+
+def _lock(order: Order) -> FileLock:
+    """Held by who works on the cell. It lies in the cache, for a lock that is removed when done protects nobody."""
+    name = hashlib.sha256(str(order.folder.resolve()).encode()).hexdigest()[:16]
+    (order.cache / "locks").mkdir(parents=True, exist_ok=True)
+    return FileLock(order.cache / "locks" / f"{name}.lock")
 
 
 def blank(order: Order, status: Status, reason: str, started_at: str) -> RunRecord:
@@ -105,6 +110,7 @@ def now() -> str:
 def _attempt(order: Order) -> tuple[RunRecord, str]:
     """The record, and the traceback of a failure."""
     started_at = now()
+    order.folder.mkdir(parents=True, exist_ok=True)
     try:
         record = _train(order, started_at)
         return record or blank(order, "interrupted", "a checkpoint was kept", started_at), ""
@@ -211,7 +217,7 @@ def _keep(order: Order, record: RunRecord, trace: str) -> RunRecord:
         error.unlink(missing_ok=True)
     write(record, order.folder)
     if record.status != "ok" or not order.keep_checkpoint:
-        shutil.rmtree(order.folder / "checkpoint", ignore_errors=True)
+        checkpoint.drop(order.folder / "checkpoint")
     return record
 
 

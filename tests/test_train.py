@@ -38,7 +38,7 @@ def model_for(spec: RunSpec, seed: int = 0) -> heads.Classifier:
 
 
 def trainer_for(spec: RunSpec, data: TaskData, folder: Path, model: nn.Module | None = None, **more: float) -> Trainer:
-    (folder / "checkpoint").mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     return Trainer(model or model_for(spec), data, spec, folder, accelerator(spec), **more)
 
 
@@ -289,6 +289,19 @@ def test_a_stopped_run_goes_on_bit_for_bit(
     weights = trained.plain.state_dict()
     assert all(torch.equal(weights[key], value) for key, value in again.plain.state_dict().items())
     assert again.notes == []
+
+
+def test_features_are_redrawn_by_steps_and_by_nothing_else(
+    toy_spec: RunSpec, toy_data: TaskData, tmp_path: Path
+) -> None:
+    spec = toy_spec.model_copy(update={"attention": backends.spec("performer[redraw=5]")})
+    trainer = trainer_for(changed(spec, train={"micro_tokens": 20}), toy_data, tmp_path)
+    directions, seen = trainer.mixers[0].directions, []
+    step = trainer._step
+    trainer._step = lambda number: (step(number), seen.append(directions.clone()))  # type: ignore[method-assign]
+    trainer.fit()
+    changes = [number for number in range(2, 13) if not torch.equal(seen[number - 1], seen[number - 2])]
+    assert trainer.counts.passes > 24 and changes == [5, 10]
 
 
 def test_forgetting_the_generators_would_be_caught(

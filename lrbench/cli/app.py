@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import sys
+import traceback
 from types import FrameType
 from typing import Annotated, NoReturn
 
@@ -80,7 +81,7 @@ def _say(message: str, hint: str, debug: bool) -> None:
     if not is_first():
         return
     if debug:
-        logging.getLogger("lrbench").debug("", exc_info=True)
+        traceback.print_exc()
     print(f"error: {message}", file=sys.stderr)
     if hint:
         print(hint, file=sys.stderr)

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ POINTER = "latest.json"
 
 def save(folder: Path, step: int, state: dict[str, Any]) -> None:
     """Write the state of `step`, then point to it, then drop the one before: a kill leaves either."""
+    folder.mkdir(exist_ok=True)
     file = folder / f"step-{step:09d}.pt"
     aside = file.with_suffix(f".{os.getpid()}")
     torch.save(state, aside)
@@ -44,9 +46,7 @@ def load(folder: Path) -> tuple[dict[str, Any] | None, str]:
 
 def drop(folder: Path) -> None:
     """Forget the checkpoint."""
-    (folder / POINTER).unlink(missing_ok=True)
-    for old in folder.glob("step-*"):
-        old.unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def generators() -> dict[str, Any]:

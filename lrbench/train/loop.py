@@ -18,6 +18,7 @@ from accelerate.utils import broadcast, broadcast_object_list, gather_object
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from lrbench.backends.base import Mixer
 from lrbench.loaders.base import Split, TaskData
 from lrbench.records import Metrics, Score, Speed, dumps, write_atomic
 from lrbench.specs import RunSpec
@@ -122,6 +123,7 @@ class Trainer:
         if spec.compile:
             self.plain.compile(dynamic=True)
         self.model, self.optimizer = engine.prepare(self.plain, optimizer)
+        self.mixers = [module for module in self.plain.modules() if isinstance(module, Mixer)]
         self.checkpoint_every_s = checkpoint_every_s
         self.counts = Counts()
         self.best = Best()
@@ -137,7 +139,8 @@ class Trainer:
                 self._save()
                 return None
             self._step(self.counts.step + 1)
-            if self._agreed(time.monotonic() - saved_at >= self.checkpoint_every_s):
+            due = time.monotonic() - saved_at >= self.checkpoint_every_s
+            if self._agreed(due or self.counts.step == self.recipe.steps):
                 self._save()
                 saved_at = time.monotonic()
         return self._outcome()
@@ -174,6 +177,8 @@ class Trainer:
             self.engine.clip_grad_norm_(self.model.parameters(), recipe.clip)
         self.optimizer.step()
         self.optimizer.zero_grad()
+        for mixer in self.mixers:
+            mixer.after_step()
         self.counts.passes += len(passes)
         return float(self.engine.reduce(total, "sum"))
 
