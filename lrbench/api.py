@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future, wait
 from dataclasses import dataclass
@@ -55,6 +56,8 @@ class Options:
             raise Missing(
                 f"--on {self.on}: the package {package} is not installed", f"pip install 'lrbench[{self.on}]'"
             )
+        if self.on == "slurm" and shutil.which("sbatch") is None:
+            raise Missing("--on slurm: there is no Slurm here", "run where sbatch is in PATH, or use --on local")
 
 
 @dataclass(frozen=True)

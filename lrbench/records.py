@@ -3,14 +3,13 @@
 import json
 import logging
 import math
-import os
-import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
+from lrbench.files import write_atomic
 from lrbench.specs import Frozen
 
 log = logging.getLogger(__name__)
@@ -149,20 +148,6 @@ def strict(value: Any) -> Any:
 def dumps(value: Any, indent: int | None = None) -> str:
     """Strict JSON."""
     return json.dumps(strict(value), indent=indent, ensure_ascii=False, allow_nan=False)
-
-
-def write_atomic(path: Path, text: str) -> None:
-    """Replace a file in one step: whoever reads sees the old text or the new one."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    try:
-        with aside.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise
 
 
 def write(record: RunRecord, folder: Path) -> None:

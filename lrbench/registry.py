@@ -5,7 +5,6 @@ package's entry point. Listing imports nothing.
 """
 
 import ast
-import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -24,6 +23,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, create_model
 
 from lrbench.errors import SpecError, UnknownName
+from lrbench.files import digest
 from lrbench.specs import AttentionSpec, parse
 
 BACKENDS = Path(__file__).parent / "backends"
@@ -70,7 +70,7 @@ class Backends:
         target, settings = split_settings(text)
         if is_file(target):
             path, name = _file_and_class(target)
-            return AttentionSpec(name=name, settings=settings, source=str(path), digest=_digest(path))
+            return AttentionSpec(name=name, settings=settings, source=str(path), digest=digest(path))
         if target in self.shipped():
             return AttentionSpec(name=target, settings=settings)
         if target in self._plugins():
@@ -196,7 +196,7 @@ def is_file(target: str) -> bool:
 
 def load_file(path: Path) -> ModuleType:
     """Import a user's file under a name that holds its digest; a failure names file, line and cause."""
-    name = f"lrbench_file_{_digest(path)[:16]}"
+    name = f"lrbench_file_{digest(path)[:16]}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
@@ -270,10 +270,6 @@ def _line_in(path: Path, error: BaseException) -> int:
         frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path.absolute()
     ]
     return next((line for line in reversed(lines) if line), 1)
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _functions(path: Path) -> set[str]:

@@ -88,7 +88,7 @@ class TrainSpec(Frozen):
     eps: Annotated[float, Field(gt=0)] = 1e-9
     clip: Annotated[float, Field(gt=0)] | None = None  # norm of the gradient; None: never clipped
     eval_every: Count = 100
-    micro_tokens: Count = 65536  # the most tokens, padding included, in one forward pass
+    micro_tokens: Count = 16384  # the most tokens, padding included, in one forward pass
 
 
 class Metric(Frozen):

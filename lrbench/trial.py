@@ -2,10 +2,8 @@
 
 import hashlib
 import logging
-import signal
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,12 +16,14 @@ from lrbench import fairness
 from lrbench._version import __version__
 from lrbench.environment import fingerprint
 from lrbench.errors import LrbenchError, SpecError, Unsupported
+from lrbench.files import write_atomic
 from lrbench.loaders.base import TaskData
 from lrbench.memory import PeakMemory
 from lrbench.models import heads
 from lrbench.plan import as_suite
-from lrbench.records import DataInfo, ModelInfo, RunRecord, Status, TaskInfo, Time, dumps, read, write, write_atomic
+from lrbench.records import DataInfo, ModelInfo, RunRecord, Status, TaskInfo, Time, dumps, read, write
 from lrbench.registry import Backend, backends
+from lrbench.signals import noted
 from lrbench.specs import AttentionSpec, Frozen, RunSpec
 from lrbench.taskdata import TaskSource
 from lrbench.train import checkpoint, schedules
@@ -160,7 +160,8 @@ def _train(order: Order, started_at: str) -> RunRecord | None:
     model = heads.build(backend, spec.task, spec.model, spec.data.length)
     if engine.process_index:
         torch.manual_seed(spec.seed + 1_000_003 * engine.process_index)  # devices drop different values
-    with _asked_to_stop() as stop, PeakMemory(engine.device) as memory:
+    # Ctrl-C reaches the processes of a launcher directly
+    with noted("SIGTERM", "SIGINT") as stop, PeakMemory(engine.device) as memory:
         trainer = Trainer(model, data, spec, order.folder, engine)
         outcome = trainer.fit(lambda: bool(stop))
     for tracker in engine.trackers:  # not `end_training`, which also ends the processes' connection
@@ -219,16 +220,3 @@ def _keep(order: Order, record: RunRecord, trace: str) -> RunRecord:
     if record.status != "ok" or not order.keep_checkpoint:
         checkpoint.drop(order.folder / "checkpoint")
     return record
-
-
-@contextmanager
-def _asked_to_stop() -> Iterator[list[int]]:
-    """A list that is empty until SIGTERM arrives, or Ctrl-C, which reaches the processes of a launcher directly."""
-    arrived: list[int] = []
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    before = {number: signal.signal(number, lambda number, _: arrived.append(number)) for number in numbers}
-    try:
-        yield arrived
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

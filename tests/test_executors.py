@@ -151,6 +151,13 @@ def test_a_place_whose_package_is_missing_says_what_to_install(
     assert f"pip install 'lrbench[{place}]'" in missing.value.hint
 
 
+def test_slurm_is_not_replaced_where_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(api, "find_spec", lambda name: object())
+    monkeypatch.setattr(api.shutil, "which", lambda name: None)
+    with pytest.raises(Missing, match="there is no Slurm here"):
+        api.Options(out=tmp_path, cache=tmp_path, on="slurm")
+
+
 def test_an_unknown_place_is_told_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as error:
         api.Options(out=tmp_path, cache=tmp_path, on="moon")

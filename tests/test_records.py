@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lrbench.records import dumps, load, read, strict, write_atomic
+from lrbench.files import write_atomic
+from lrbench.records import dumps, load, read, strict
 
 
 def test_numbers_that_json_does_not_know_become_null() -> None:

@@ -3,13 +3,13 @@
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 from lrbench.executors.base import Ending, Job
+from lrbench.signals import noted
 
 POLL_S = 0.2
 
@@ -72,7 +72,7 @@ def relay(job: str, folder: str, stopping: Callable[[], bool] = lambda: False) -
     if stopping():
         return Ending(reason="the run was stopped before the job began").model_dump_json()
     child = Child(Job.model_validate_json(job), verbose=True, folder=Path(folder))
-    with _noted("SIGINT", "SIGTERM", "SIGUSR2") as arrived, ThreadPoolExecutor(1) as side:
+    with noted("SIGINT", "SIGTERM", "SIGUSR2") as arrived, ThreadPoolExecutor(1) as side:
         ending = side.submit(child.wait)
         asked = False
         while not ending.done():
@@ -83,19 +83,6 @@ def relay(job: str, folder: str, stopping: Callable[[], bool] = lambda: False) -
                 arrived.clear()
                 asked = True
     return ending.result().model_dump_json()
-
-
-@contextmanager
-def _noted(*names: str) -> Iterator[list[int]]:
-    """A list to which signals add their number in place of what they do otherwise."""
-    arrived: list[int] = []
-    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
-    before = {number: signal.signal(number, lambda number, _: arrived.append(number)) for number in numbers}
-    try:
-        yield arrived
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _last_line(pipe: IO[bytes], echo: bool) -> str:

@@ -5,7 +5,6 @@ SBATCH_ACCOUNT, SBATCH_TIMELIMIT, SBATCH_MEM_PER_NODE and the like, which go bef
 Jobs outlive whoever submitted them: their records then lie in the results folder all the same.
 """
 
-import logging
 import os
 import shutil
 import tempfile
@@ -18,7 +17,6 @@ from typing import Any
 from lrbench.executors.base import Died, Ending, Job
 from lrbench.executors.process import relay
 
-log = logging.getLogger(__name__)
 POLL_S = 0.5
 STOP = "stop"
 TIMEOUT_MIN = 24 * 60  # submitit's own is five minutes; SBATCH_TIMELIMIT goes before this
@@ -32,17 +30,15 @@ class SlurmExecutor:
     Args:
         out: the results folder, seen by all nodes.
         workers: how many jobs are handed to Slurm side by side.
-        cluster: "local" for submitit's own stand-in; by default Slurm where there is one, else that stand-in.
+        cluster: "slurm", or "local" for submitit's own stand-in.
     """
 
-    def __init__(self, out: Path, workers: int = 1, cluster: str | None = None) -> None:
+    def __init__(self, out: Path, workers: int = 1, cluster: str = "slurm") -> None:
         import submitit
 
         (out / "slurm").mkdir(parents=True, exist_ok=True)
         self._folder = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=out.resolve() / "slurm"))
         self._cluster = submitit.AutoExecutor(self._folder, cluster=cluster)
-        if cluster is None and self._cluster.cluster != "slurm":
-            log.warning("there is no Slurm here: submitit runs the jobs on this machine")
         self._workers = workers
         self._waiting: deque[tuple[Job, Future[str]]] = deque()
         self._running: dict[Future[str], Any] = {}

@@ -19,6 +19,7 @@ from typing import Any
 from filelock import FileLock
 
 from lrbench.errors import Missing
+from lrbench.files import digest
 from lrbench.loaders.arrow import open_split, write_splits
 from lrbench.loaders.base import SPLITS, fingerprint
 from lrbench.loaders.blocks import Block, BlockSplit
@@ -69,12 +70,12 @@ def damage(folder: Path) -> str | None:
         str(manifest["fingerprint"])
     except (OSError, ValueError, LookupError, TypeError):
         return f"{folder / MANIFEST} is missing or damaged"
-    for path, size, digest in expected:
+    for path, size, sha256 in expected:
         if not path.is_file():
             return f"{path} is missing"
         if path.stat().st_size != size:
             return f"{path} holds {path.stat().st_size} bytes in place of {size}"
-        if file_digest(path) != digest:
+        if digest(path) != sha256:
             return f"{path} is damaged: its sha256 is not that of the manifest"
     return None
 
@@ -83,15 +84,6 @@ def damages(cache: Path, task: str) -> list[str]:
     """What is wrong with whatever is prepared of a task: a line for each damaged folder. For `data verify`."""
     folders = sorted(path for path in (cache / task).glob("[!.]*") if path.is_dir())
     return [found for found in map(damage, folders) if found]
-
-
-def file_digest(path: Path) -> str:
-    """The sha256 of a file."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _make(folder: Path, content: Mapping[str, object], build: Callable[[], Iterable[tuple[str, Block]]]) -> None:
@@ -122,7 +114,7 @@ def _describe(paths: Mapping[str, Path], content: Mapping[str, object]) -> dict[
     return {
         "format": FORMAT,
         "content": content,
-        "files": {path.name: {"bytes": path.stat().st_size, "sha256": file_digest(path)} for path in paths.values()},
+        "files": {path.name: {"bytes": path.stat().st_size, "sha256": digest(path)} for path in paths.values()},
         "examples": {name: len(split) for name, split in splits.items()},
         "fingerprint": fingerprint(splits),
     }

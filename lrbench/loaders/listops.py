@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from lrbench.errors import SpecError
+from lrbench.files import digest
 from lrbench.loaders.base import SPLITS, DataRequest, Example, Source, Split, TaskData, fingerprint, limited
 from lrbench.loaders.blocks import Block
-from lrbench.loaders.cache import Prepared, file_digest, prepared
+from lrbench.loaders.cache import Prepared, prepared
 from lrbench.loaders.checks import Check, common_checks, shared
 from lrbench.loaders.listops_files import find_files, read
 from lrbench.loaders.listops_grammar import GENERATOR, forests
@@ -131,7 +132,7 @@ def _local(request: DataRequest, cache: Path) -> Prepared:
     content = {
         "reader": "listops tsv 1",
         "length": request.length,
-        "files": {name: file_digest(path) for name, path in paths.items()},
+        "files": {name: digest(path) for name, path in paths.items()},
     }
     return prepared(
         cache,

@@ -1,6 +1,5 @@
 """One checkpoint of a run: whole or absent, its digest kept beside it, tensors and plain types only."""
 
-import hashlib
 import json
 import os
 import random
@@ -11,7 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from lrbench.records import dumps, write_atomic
+from lrbench.files import digest, write_atomic
+from lrbench.records import dumps
 
 POINTER = "latest.json"
 
@@ -22,9 +22,9 @@ def save(folder: Path, step: int, state: dict[str, Any]) -> None:
     file = folder / f"step-{step:09d}.pt"
     aside = file.with_suffix(f".{os.getpid()}")
     torch.save(state, aside)
-    digest = _digest(aside)
+    sha256 = digest(aside)
     os.replace(aside, file)
-    write_atomic(folder / POINTER, dumps({"file": file.name, "sha256": digest, "step": step}))
+    write_atomic(folder / POINTER, dumps({"file": file.name, "sha256": sha256, "step": step}))
     for old in folder.glob("step-*"):
         if old != file:
             old.unlink(missing_ok=True)
@@ -37,7 +37,7 @@ def load(folder: Path) -> tuple[dict[str, Any] | None, str]:
     try:
         pointer = json.loads((folder / POINTER).read_text(encoding="utf-8"))
         file = folder / pointer["file"]
-        if _digest(file) != pointer["sha256"]:
+        if digest(file) != pointer["sha256"]:
             return None, f"checkpoint {file.name} was damaged and not used: trained again from the start"
         return torch.load(file, map_location="cpu", weights_only=True), ""
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -68,11 +68,3 @@ def restore_generators(state: dict[str, Any]) -> None:
     torch.set_rng_state(state["torch"])
     if state["cuda"]:
         torch.cuda.set_rng_state_all(state["cuda"])
-
-
-def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

@@ -19,8 +19,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from lrbench.backends.base import Mixer
+from lrbench.files import write_atomic
 from lrbench.loaders.base import Split, TaskData
-from lrbench.records import Metrics, Score, Speed, dumps, write_atomic
+from lrbench.records import Metrics, Score, Speed, dumps
 from lrbench.specs import RunSpec
 from lrbench.train import checkpoint, devices
 from lrbench.train.batches import Batch, Ids, batch_ids, collate, cut, fill
