@@ -489,11 +489,11 @@ def test_performer_redraws_at_counted_steps_only_and_touches_no_other_random_num
     for _ in range(5):
         mixer(torch.ones(1, 9, 8, dtype=torch.float64))
     changes = []
-    for _ in range(6):
+    for _ in range(7):
         before = mixer.directions.clone()
-        mixer.after_step()
+        mixer.before_step()
         changes.append(not torch.equal(before, mixer.directions))
-    assert changes == [False, False, True, False, False, True]
+    assert changes == [False, False, False, True, False, False, True]
     assert torch.equal(rng, torch.get_rng_state())
     assert not torch.equal(first, mixer.directions)
 
@@ -501,10 +501,12 @@ def test_performer_redraws_at_counted_steps_only_and_touches_no_other_random_num
 def test_performer_goes_on_redrawing_alike_after_a_resume():
     one, other = performer(8, 19, redraw=2), performer(8, 19, redraw=2)
     other.seed.fill_(99)
-    one.after_step()
+    one.before_step()
     other.load_state_dict(copy.deepcopy(one.state_dict()))
-    one.after_step(), other.after_step()
-    assert torch.equal(one.directions, other.directions)
+    first = one.directions.clone()
+    for mixer in (one, other, one, other):
+        mixer.before_step()
+    assert torch.equal(one.directions, other.directions) and not torch.equal(one.directions, first)
 
 
 def test_a_thousand_eval_calls_change_no_buffer():  # lucidrains/performer-pytorch#10

@@ -55,8 +55,10 @@ class Mixer(nn.Module):
         """What a reader of the results must know: fallbacks taken, approximations made."""
         return []
 
-    def after_step(self) -> None:
-        """Called by the trainer after each optimiser step: the only place where state may change.
+    def before_step(self) -> None:
+        """Called by the trainer before each optimiser step: the only place where state may change.
+
+        Before and not after, so that what is scored between two steps is what was trained last.
 
         Calls of `forward` measure no progress: accumulation makes several a step, and checkpointing repeats them.
         """

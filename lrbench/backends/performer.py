@@ -31,7 +31,7 @@ class Performer(HeadMixer):
     Args:
         features: how many; by default head_dim · ln head_dim, with `relu` head_dim.
         kernel: `softmax`, or `relu` for φ_j(x) = relu(w_j·x) / √features + 0.001, which approximates nothing.
-        redraw: optimiser steps between new draws, counted by `after_step`; 0 keeps the first.
+        redraw: optimiser steps between new draws, counted by `before_step`; 0 keeps the first.
 
     Draws come from a generator of their own, seeded by one number from torch's at construction: they are equal on all
     devices and after a resume, and change no other random number.
@@ -71,11 +71,11 @@ class Performer(HeadMixer):
         generator = torch.Generator().manual_seed(int(self.seed) + int(self.steps))
         self.directions.copy_(orthogonal(self.features, self.cfg.head_dim, generator))
 
-    def after_step(self) -> None:
-        """Count, and redraw when it is time."""
-        self.steps += 1
-        if self.redraw and int(self.steps) % self.redraw == 0:
+    def before_step(self) -> None:
+        """Redraw when it is time, and count."""
+        if self.redraw and int(self.steps) and int(self.steps) % self.redraw == 0:
             self.draw()
+        self.steps += 1
 
     def attend(
         self,

@@ -167,6 +167,8 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.model.train()
+        for mixer in self.mixers:
+            mixer.before_step()
         total = torch.zeros((), device=self.engine.device)
         for part in passes:
             if part is passes[-1]:
@@ -178,8 +180,6 @@ class Trainer:
             self.engine.clip_grad_norm_(self.model.parameters(), recipe.clip)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        for mixer in self.mixers:
-            mixer.after_step()
         self.counts.passes += len(passes)
         return float(self.engine.reduce(total, "sum"))
 
