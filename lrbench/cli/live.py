@@ -31,6 +31,7 @@ class Live:
             transient=True,
         )
         self._tasks: dict[str, tuple[Cell, TaskID]] = {}
+        self._all = self._bars.add_task("getting ready", total=None, said="")
         self._total = self._ended = 0
 
     def __enter__(self) -> "Live":
@@ -45,6 +46,7 @@ class Live:
     def plan(self, cells: Sequence[Cell], finished: int) -> None:
         """Show a bar for each cell once it has begun."""
         self._total = len(cells)
+        self._bars.update(self._all, description="cells", total=len(cells), completed=0)
         if finished:
             self._console.print(f"{finished} cells are done, {len(cells)} to run")
         for cell in cells:
@@ -66,6 +68,7 @@ class Live:
     def done(self, result: Result) -> None:
         """One line for a cell that has ended."""
         self._ended += 1
+        self._bars.update(self._all, completed=self._ended)
         record, spec = result.record, result.cell.spec
         if result.cell.run_id in self._tasks:
             self._bars.remove_task(self._tasks.pop(result.cell.run_id)[1])
