@@ -1,6 +1,7 @@
 """The command line as a user meets it: answers, exit codes, two-line errors, kills and reruns."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -293,14 +294,17 @@ def test_a_pair_that_cannot_be_is_an_error_alone_and_a_row_in_a_grid(
 
 
 SLOW = """    def attend(self, q, k, v, mask):
-        import time
-        time.sleep(0.1)
+        import os, time
+        time.sleep(float(os.environ.get("SECONDS_A_PASS", 0)))
         return v"""
 
 
 def started(tmp_path: Path, *arguments: str) -> tuple["subprocess.Popen[str]", Path]:
-    """A run that has done some steps, and its folder."""
-    process = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    """A run that has done some steps and has half a minute to go, and its folder."""
+    slowly = {**os.environ, "SECONDS_A_PASS": "1"}
+    process = subprocess.Popen(
+        command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=slowly
+    )
     for _ in range(600):
         found = [path for path in tmp_path.rglob("metrics.jsonl") if path.read_text().count("\n") >= 3]
         if found:
@@ -317,7 +321,7 @@ def uninterrupted(tmp_path: Path, words: list[str]) -> dict[str, object]:
 
 
 def slow(tmp_path: Path) -> list[str]:
-    """A run of some seconds, so that it can be disturbed on its way."""
+    """A run that `started` makes slow enough to be disturbed on its way."""
     model = plugin(tmp_path, "Slow", SLOW)
     return ["run", "-m", model, "-t", str(TOY), "--preset", "tiny", "--set", "model.dropout=0.1"]
 

@@ -74,14 +74,15 @@ def relay(job: str, folder: str, stopping: Callable[[], bool] = lambda: False) -
     child = Child(Job.model_validate_json(job), verbose=True, folder=Path(folder))
     with noted("SIGINT", "SIGTERM", "SIGUSR2") as arrived, ThreadPoolExecutor(1) as side:
         ending = side.submit(child.wait)
-        asked = False
+        told = 0
         while not ending.done():
             wait([ending], timeout=POLL_S)  # in short waits, for a signal may not wake a lock
-            if arrived or (not asked and stopping()):
-                again = asked and signal.SIGINT in arrived
-                child.signal(signal.SIGKILL if again else signal.SIGTERM)
-                arrived.clear()
-                asked = True
+            # counted, for on a busy machine the second request may come before the first was seen
+            requests = int(stopping()) + arrived.count(signal.SIGINT)
+            wanted = 2 if requests > 1 else int(bool(requests or arrived))
+            if wanted > told:
+                child.signal(signal.SIGKILL if wanted == 2 else signal.SIGTERM)
+                told = wanted
     return ending.result().model_dump_json()
 
 
