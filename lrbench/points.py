@@ -1,14 +1,13 @@
 """A point of a scaling study: what is asked for, and what is written about it (schema `lrbench.scale/1`)."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from lrbench.records import Status
 from lrbench.specs import AttentionSpec, Count, Dtype, Frozen
-
-Mode = Literal["forward", "train", "stream"]
-Level = Literal["layer", "model"]
+from lrbench.specs import Level as Level
+from lrbench.specs import Mode as Mode
 
 
 class PointSpec(Frozen):
@@ -97,18 +96,3 @@ class ScalePoint(Frozen):
     notes: list[str] = []
     seed: int
     spec: PointSpec
-
-
-class Fit(Frozen):
-    """An exponent with its interval, how it was obtained, and the lengths it stands on."""
-
-    exponent: float
-    ci_low: float | None
-    ci_high: float | None
-    kind: Literal["loglog", "offset"]  # which of the two fits is the headline
-    loglog: float
-    offset: float | None
-    local: list[Annotated[float, Field()]]  # between neighbouring lengths
-    lengths: list[int]
-    consistent_with: list[str]  # of n, n log n, n^1.5, n^2
-    cliff_at: int | None = None

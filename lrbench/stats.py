@@ -49,6 +49,7 @@ class Paired(NamedTuple):
     low: float
     high: float
     n: int
+    margin: float
     p_gap: float
     p_apart: float
 
@@ -63,12 +64,13 @@ def paired(a: Sequence[float], b: Sequence[float], margin: float) -> Paired:
         low=found.low,
         high=found.high,
         n=found.n,
+        margin=margin,
         p_gap=2 * _t_tail(abs(found.mean), error, degrees),
         p_apart=_t_tail(margin - abs(found.mean), error, degrees),
     )
 
 
-def verdicts(pairs: Sequence[Paired], margin: float, level: float = 0.05) -> list[Verdict]:
+def verdicts(pairs: Sequence[Paired], level: float = 0.05) -> list[Verdict]:
     """What a table of comparisons may say, each of its two questions corrected for their number (Holm).
 
     better, worse: the corrected p of the gap is below `level` and the gap is at least the margin. equivalent: the
@@ -77,7 +79,7 @@ def verdicts(pairs: Sequence[Paired], margin: float, level: float = 0.05) -> lis
     """
     gaps = holm([pair.p_gap for pair in pairs])
     aparts = holm([pair.p_apart for pair in pairs])
-    return [_verdict(pair, gap, apart, margin, level) for pair, gap, apart in zip(pairs, gaps, aparts, strict=True)]
+    return [_verdict(pair, gap, apart, level) for pair, gap, apart in zip(pairs, gaps, aparts, strict=True)]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -95,8 +97,8 @@ def default_margin(examples: int, accuracy: float = 0.5) -> float:
     return max(0.01, 2 * math.sqrt(accuracy * (1 - accuracy) / examples))
 
 
-def _verdict(pair: Paired, gap: float, apart: float, margin: float, level: float) -> Verdict:
-    if gap < level and abs(pair.gap) >= margin:
+def _verdict(pair: Paired, gap: float, apart: float, level: float) -> Verdict:
+    if gap < level and abs(pair.gap) >= pair.margin:
         return "better" if pair.gap > 0 else "worse"
     return "equivalent" if apart < level else "undecided"
 

@@ -112,7 +112,10 @@ def _grid(suite: str | None, given: dict[str, Any], sets: dict[str, Any]) -> "Gr
     from lrbench import catalog
     from lrbench.specs import Grid, parse
 
-    base = catalog.suite(suite).grid.model_dump() if suite else {}
+    found = catalog.suite(suite) if suite else None
+    if found and found.grid is None:
+        raise SpecError(f"--suite {suite}: it has no grid of models and tasks", f"lrbench scale --suite {suite}")
+    base = found.grid.model_dump() if found and found.grid else {}
     merged = {**base, **{key: value for key, value in given.items() if value is not None}}
     merged["set"] = {**merged.get("set", {}), **sets}
     for name, flag in (("models", "--model"), ("tasks", "--task")):

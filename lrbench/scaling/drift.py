@@ -18,7 +18,7 @@ class Change(NamedTuple):
 
     def beyond(self, floor: float) -> bool:
         """Whether neither chance nor the noise floor (relative) explains it."""
-        return not (self.low <= 1 <= self.high) and abs(math.log(self.factor)) > math.log1p(floor)
+        return (self.low > 1 or self.high < 1) and abs(math.log(self.factor)) > math.log1p(floor)
 
 
 def change(new: Sequence[float], old: Sequence[float]) -> Change:

@@ -100,7 +100,7 @@ def with_offset(lengths: Sequence[int], values: Sequence[float]) -> Power | None
 
 
 def has_overhead(fit: Power | None, values: Sequence[float]) -> bool:
-    """Whether the fitted overhead is more than a tenth of the first value: then the fit with an offset is the headline."""
+    """Whether the fitted overhead exceeds a tenth of the first value: then the fit with an offset is the headline."""
     return fit is not None and fit.offset > OVERHEAD * values[0]
 
 
