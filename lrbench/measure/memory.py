@@ -27,10 +27,6 @@ MIB = 1 << 20
 FLOOR_BYTES = 5 * MIB  # below it the resident figure says nothing
 SLACK_BYTES, SLACK_SHARE = MIB // 2, 0.02
 CLEAR_REFS = Path("/proc/self/clear_refs")
-METHODS = {
-    "linux": "allocator events; VmHWM after reset, mmap threshold pinned",
-    "cuda": "torch.cuda.max_memory_allocated above memory_allocated",
-}
 
 
 class MemoryProbe:
@@ -70,11 +66,14 @@ class MemoryProbe:
         """Allocator events of one call."""
         self._clean()
         live = storage_bytes(self.region.tensors())
+        started = perf_counter()
+        found: dict[str, Any]
         if self.region.device.type == "cuda":
             found = cuda_peak(self.region)
         else:
             found = {"extra": highest(allocator_events(self.region)), "reserved": None}
-        return found | {"total": found["extra"] + live, "notes": self.region.notes}
+        spent = {"call_s": perf_counter() - started}
+        return found | spent | {"total": found["extra"] + live, "notes": self.region.notes}
 
     def _clean(self) -> None:
         self._held = None
@@ -159,6 +158,15 @@ def judge(extra: int, resident: int | None, reset: bool) -> tuple[int | None, bo
     if abs(resident - extra) <= slack:
         return resident, True, flags
     return resident, False, [*flags, "untracked" if resident > extra else "untouched"]
+
+
+def method(device: str) -> str:
+    """How the figures are obtained here."""
+    if device.startswith("cuda"):
+        return "torch.cuda.max_memory_allocated above memory_allocated"
+    if sys.platform == "linux":
+        return "allocator events; VmHWM after reset, mmap threshold pinned"
+    return "allocator events; resident peak of the process is advisory"
 
 
 def resident_bytes() -> int | None:

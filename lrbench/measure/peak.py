@@ -5,17 +5,22 @@ from typing import Any
 
 import torch
 
+from lrbench.environment import fingerprint
 from lrbench.measure.region import DTYPES
 
 SIZES = (1024, 2048)
 PRODUCTS = 10
 
 
-class MatmulPeak:
+class Machine:
     """Hosted by a child with as many threads as the points have."""
 
     def __init__(self, payload: dict[str, Any]) -> None:
         self._dtype, self._device = DTYPES[payload["dtype"]], torch.device(payload["device"])
+
+    def fingerprint(self) -> dict[str, Any]:
+        """The environment of this moment."""
+        return fingerprint().model_dump(mode="json")
 
     def best(self) -> dict[str, float]:
         """The best rate of ten square products of each size, in FLOP/s. Some seconds."""

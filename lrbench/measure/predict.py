@@ -13,6 +13,7 @@ from scipy.optimize import nnls
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
 
 from lrbench.measure import flops
 from lrbench.measure.region import Region
@@ -65,30 +66,29 @@ class Predictor:
     def predict(self, spec: dict[str, Any]) -> dict[str, int | None]:
         """`extra` and `total` bytes, and `executed` and `model` operations, of a JSON `PointSpec`."""
         point = PointSpec.model_validate(spec).model_copy(update={"compile": False})
-        with FakeTensorMode():
-            region = Region(point)
-            held = region.run()  # draws the gradient
-            region.prepare()
-            del held
-            extra = peak_of(region)
-            total = extra + sum({s: s.nbytes() for s in (t.untyped_storage() for t in region.tensors())}.values())
+        fake = FakeTensorMode()
+        region = Region(point, fake)
+        with fake:
+            region.first_output()
+            extra, counted = dry_run(region)
+            live = {storage: storage.nbytes() for storage in (tensor.untyped_storage() for tensor in region.tensors())}
             return {
                 "extra": extra,
-                "total": total,
-                "executed": flops.executed(region),
-                "model": flops.by_convention(region),
+                "total": extra + sum(live.values()),
+                "executed": flops.executed(counted),
+                "model": flops.by_convention(counted, point),
             }
 
 
-def peak_of(region: Region) -> int:
-    """Highest total of the storages that one call makes."""
-    counter = LiveStorage()
-    counter.know(region.tensors())
-    with counter:
+def dry_run(region: Region) -> tuple[int, FlopCounterMode]:
+    """Highest total of the storages that one call makes, and its operations."""
+    storages, counted = LiveStorage(), flops.counter()
+    storages.know(region.tensors())
+    with storages, counted:
         held = region.run()
     region.prepare()
     del held
-    return counter.peak
+    return storages.peak, counted
 
 
 def guard(total_bytes: int, base_bytes: int) -> int:

@@ -1,10 +1,12 @@
 """What is measured: one module at one length, run forward, forward and backward, or segment by segment."""
 
-from contextlib import AbstractContextManager, ExitStack
+import copy
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
 
 from lrbench.backends.base import LayerConfig, Mixer, check_divisible
 from lrbench.errors import Unsupported
@@ -23,18 +25,27 @@ class Region:
     `prepare` then `run`: what happens between those two is what a figure is about. The incoming gradient is drawn at
     the first run, when the output's shape and precision are known; so the first run is never the measured one.
 
+    Args:
+        fake: make tensors without memory. The module is built for real and copied, for building may look at numbers.
+
     Raises:
         Unsupported: the backend cannot take this length, causality or mode.
     """
 
-    def __init__(self, spec: PointSpec) -> None:
+    def __init__(self, spec: PointSpec, fake: FakeTensorMode | None = None) -> None:
         self.spec = spec
         self.device = torch.device(spec.device)
         torch.manual_seed(spec.seed)
         with self.device:
-            self.mixers = mixers(spec)
-            self.module = self.eager = around(self.mixers, spec)
-            self.x = torch.randn(spec.batch, spec.length, spec.width)
+            made = mixers(spec)
+            parts: tuple[list[Mixer], nn.Module] = (made, around(made, spec))
+            if fake is not None:
+                with FakeCopyMode(fake):
+                    parts = copy.deepcopy(parts)
+            self.mixers, self.module = parts
+            self.eager = self.module
+            with fake or nullcontext():
+                self.x = torch.randn(spec.batch, spec.length, spec.width)
         self.module.train(spec.mode == "train")
         self.x.requires_grad_(spec.mode == "train")
         self.gradient: Tensor | None = None
@@ -53,6 +64,13 @@ class Region:
         if self.spec.mode == "train":
             y.backward(self.gradient_like(y))
         return y
+
+    def first_output(self) -> None:
+        """Draw the incoming gradient after a forward pass alone."""
+        if self.spec.mode == "train":
+            with torch.no_grad(), self.context():
+                y = self.forward()
+            self.gradient_like(y)
 
     def forward(self) -> Tensor:
         """One forward pass."""
