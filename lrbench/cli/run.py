@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lrbench.cli import options as opt
+from lrbench.cli.spellings import DTYPES
 from lrbench.errors import SpecError
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from lrbench.specs import Grid, RunSpec
 
 TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
-DTYPES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32"}
 
 
 def command(
