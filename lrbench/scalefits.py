@@ -12,6 +12,7 @@ from lrbench.scaling.crossover import Crossover, Ratio, crossover, generation_ra
 from lrbench.scaling.curve import Curve, Segment, describe
 from lrbench.specs import AttentionSpec
 
+TAIL = 4  # the longest lengths of a study make its far end
 BUDGETS = tuple(size * 2**30 for size in (1, 4, 16, 64))
 QUADRATIC, LINEAR = 1.7, 1.3  # what is called so in a remark
 
@@ -26,7 +27,10 @@ def fits(
         budgets: bytes, for the longest length within each.
     """
     curves = by_model(points)
-    return {name: _model(name, curves, floor or 0.0, budgets) for name in curves}
+    lengths = sorted({point.length for curve in curves.values() for point in curve})
+    # one far end for all, so that exponents stand side by side even where some curves end early
+    tail_from = lengths[-TAIL] if len(lengths) > TAIL else None
+    return {name: _model(name, curves, floor or 0.0, budgets, tail_from) for name in curves}
 
 
 def by_model(points: Sequence[ScalePoint]) -> dict[str, list[ScalePoint]]:
@@ -71,14 +75,18 @@ def _form(spec: AttentionSpec) -> str | None:
 
 
 def _model(
-    name: str, curves: Mapping[str, Sequence[ScalePoint]], floor: float, budgets: Sequence[int]
+    name: str,
+    curves: Mapping[str, Sequence[ScalePoint]],
+    floor: float,
+    budgets: Sequence[int],
+    tail_from: int | None,
 ) -> records.ModelFits:
     curve = curves[name]
     rivals = [rival for rival in full_attentions(curves) if rival != name]
     times = {point.length: point.time_ms.median for point in curve if point.time_ms}
     peaks = {point.length: float(peak) for point in curve if (peak := peak_bytes(point))}
-    time = describe(list(times), list(times.values()), _noise(curve))
-    memory = describe(list(peaks), list(peaks.values()))
+    time = describe(list(times), list(times.values()), _noise(curve), tail_from=tail_from)
+    memory = describe(list(peaks), list(peaks.values()), tail_from=tail_from)
     spec = curve[0].spec.attention
     return records.ModelFits(
         name=spec.name,
@@ -231,19 +239,21 @@ def _crossing(against: str, ratios: Sequence[Ratio]) -> records.Crossing:
 def crossing_text(found: Crossover, ratios: Sequence[Ratio]) -> str:
     """A crossover in a few words."""
     if found.kind == "unknown":
-        return "no ratios"
+        return "too few rounds to tell"
     first, last = ratios[0].length, ratios[-1].length
     if found.kind == "indistinguishable":
         tail = {"a": ", then cheaper", "b": ", then dearer", None: ""}[found.cheaper_after]
-        return f"indistinguishable from {found.low:.0f} to {found.high:.0f}{tail}"
+        where = f"at {found.low:.0f}" if found.low == found.high else f"from {found.low:.0f} to {found.high:.0f}"
+        return f"indistinguishable {where}{tail}"
     if found.kind == "several":
         return f"changes more than once from {found.low:.0f} to {found.high:.0f}"
     if found.kind == "at":
         low = f"{found.low:.0f}" if found.low else f"<{first}"
         high = f"{found.high:.0f}" if found.high else f">{last}"
-        return f"{'cheaper' if found.cheaper_after == 'a' else 'dearer'} from {found.length:.0f} ({low} to {high})"
+        interval = "" if low == high else f" ({low} to {high})"
+        return f"{'cheaper' if found.cheaper_after == 'a' else 'dearer'} from {found.length:.0f}{interval}"
     if found.kind == "below":
-        return f"cheaper at all lengths: below {first}"
+        return f"cheaper throughout: below {first}"
     return f"not reached: above {last}"
 
 

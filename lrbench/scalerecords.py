@@ -66,7 +66,7 @@ class Fit(Frozen):
     loglog: Exponent
     offset: OffsetExponent | None
     local: list[Local]
-    tail: Exponent | None  # log-log, of the longest four lengths
+    tail: Exponent | None  # log-log, of the lengths among the longest four of the study
     consistent_with: list[str]  # of n, n log n, n^1.5, n^2
     cliff: Cliff | None
     sides: list[Exponent]

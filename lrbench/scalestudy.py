@@ -138,9 +138,10 @@ def _measure(plan: StudyPlan, request: Request, listener: "Listener | None") -> 
 
 def _refuse_alone(points: Sequence[ScalePoint]) -> None:
     """A model that was asked for alone and can do none of it is an error, not a table of refusals."""
-    models = {scaleplan.identity(point.spec.attention) for point in points}
-    if len(models) == 1 and all(point.status == "unsupported" for point in points):
-        raise Unsupported(points[0].reason or f"{points[0].model} cannot do that", "choose another model or setting")
+    real = [point for point in points if not point.control]
+    models = {scaleplan.identity(point.spec.attention) for point in real}
+    if len(models) == 1 and all(point.status == "unsupported" for point in real):
+        raise Unsupported(real[0].reason or f"{real[0].model} cannot do that", "choose another model or setting")
 
 
 def _record(plan: StudyPlan, study: "Study", started: float) -> records.StudyRecord:

@@ -174,7 +174,7 @@ def study(call: Callable[..., Called], *more: object, code: int = 0) -> dict[str
         (["--lengths", "512.."], 2, "no end", "512..16384"),
         (["--lengths", "long"], 2, "not a length", "512..16384"),
         (["--model", "perfomer"], 2, "unknown model 'perfomer'", "did you mean 'performer'?"),
-        (["--model", "full[impl=flash]"], 2, "impl", "did you mean"),
+        (["--model", "full[impl=flash]"], 2, "impl", "math"),
         (["--model", "local[windw=3]"], 2, "windw", "'window'"),
         (["--model", "./no/such.py:Mine"], 2, "no such file", "path"),
         (["--model", ","], 2, "--model", "full,performer"),

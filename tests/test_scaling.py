@@ -64,6 +64,14 @@ def test_too_few_lengths_give_less_and_never_a_made_up_interval() -> None:
     assert three and three.low < 2 < three.high and three.laws == [] and three.tail is None
 
 
+def test_a_curve_without_an_exponent_is_given_none_by_its_offset() -> None:
+    """All overhead, or all noise: the fit with an offset runs into its bounds and is no headline."""
+    rng = np.random.default_rng(15)
+    for _ in range(20):
+        curve = describe(SIX, noisy(np.ones(6), 0.5, rng))
+        assert curve and (curve.headline == "loglog" or 0.01 < curve.exponent < 3.99)
+
+
 @pytest.mark.parametrize("overhead", [0.0, 3.0])
 def test_the_interval_covers_the_truth_under_drift(overhead: float) -> None:
     """F2: a drift of 8 % at each point; one sweep, 300 trials; at least 0.90."""
@@ -107,7 +115,7 @@ def test_local_exponents_carry_the_error_of_two_points() -> None:
 
 def test_the_far_end_has_an_exponent_of_its_own() -> None:
     n = np.asarray(SIX, float)
-    curve = describe(SIX, (n + n**2 / 2000).tolist())
+    curve = describe(SIX, (n + n**2 / 2000).tolist(), tail_from=2048)
     assert curve and curve.tail and curve.tail.lengths == SIX[-4:]
     assert curve.tail.exponent > curve.loglog.exponent + 0.1
 

@@ -10,7 +10,8 @@ from rich.text import Text
 
 from lrbench.points import ScalePoint
 from lrbench.scalefits import by_model, peak_bytes
-from lrbench.scalerecords import Drift, Fit, ModelFits, StudyRecord, Within
+from lrbench.scalerecords import Drift, Exponent, Fit, ModelFits, StudyRecord, Within
+from lrbench.scaling.beyond import FARTHEST
 
 LENGTHS = 6  # columns of one table
 FLAGS = {
@@ -40,6 +41,8 @@ def render(record: StudyRecord, points: Sequence[ScalePoint]) -> Iterator[Render
         yield _grid("memory, MiB", curves, lengths, _memory)
     yield from (Text(line, style="dim") for line in _about_points(points))
     yield _exponents(record)
+    if any(_tails(model) != (None, None) for model in record.models.values()):
+        yield _far_end(record)
     yield from (Text(line, style="dim") for line in _about_exponents(record))
     if any(model.crossover for model in record.models.values()):
         yield _crossovers(record)
@@ -79,7 +82,8 @@ def _chunks(lengths: Sequence[int]) -> Iterator[list[int]]:
 def _new_table(*columns: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for place, name in enumerate(columns):
-        table.add_column(name, justify="right" if place else "left", overflow="fold")
+        width = {"95 %": 12, "like": 6}.get(name, 6 if place else 15)
+        table.add_column(name, justify="right" if place else "left", overflow="fold", min_width=width)
     return table
 
 
@@ -136,8 +140,7 @@ def _exponent(fit: Fit | None) -> list[str]:
     if fit is None or fit.exponent is None:
         return ["–", "–", "–"]
     mark = {"loglog": "", "offset": "o", "side": "c"}[fit.headline]
-    interval = "–" if fit.ci_low is None or fit.ci_high is None else f"{fit.ci_low:.2f} to {fit.ci_high:.2f}"
-    return [f"{fit.exponent:.2f}{mark}", interval, ", ".join(fit.consistent_with) or "–"]
+    return [f"{fit.exponent:.2f}{mark}", _interval(fit.ci_low, fit.ci_high), ", ".join(fit.consistent_with) or "–"]
 
 
 def _about_exponents(record: StudyRecord) -> Iterator[str]:
@@ -147,11 +150,6 @@ def _about_exponents(record: StudyRecord) -> Iterator[str]:
     if any(fit.cliff for fit in found):
         yield "c a cliff was found: the exponent is that of the lengths behind it (– where they are fewer than three)."
     yield "like: laws that the whole curve does not contradict, each with a constant overhead (from five lengths on)."
-    tails = {name: model.time.tail for name, model in record.models.items() if model.time and model.time.tail}
-    if tails:
-        first = next(iter(tails.values())).lengths[0]
-        told = ", ".join(f"{name} {_tail(record.models[name])}" for name in tails)
-        yield f"From about {first} on, in time and memory: {told}."
     for name, model in record.models.items():
         for curve, fit in (("time", model.time), ("memory", model.memory)):
             if fit and fit.cliff:
@@ -160,17 +158,33 @@ def _about_exponents(record: StudyRecord) -> Iterator[str]:
         yield from (f"{name}, {remark}." for remark in model.remarks)
 
 
-def _tail(model: ModelFits) -> str:
-    ends = [fit.tail.exponent if fit and fit.tail else None for fit in (model.time, model.memory)]
-    return "/".join("–" if end is None else f"{end:.2f}" for end in ends)
+def _far_end(record: StudyRecord) -> Table:
+    first = min(tail.lengths[0] for model in record.models.values() for tail in _tails(model) if tail)
+    table = _new_table(f"from {first} on", "time", "95 %", "memory", "95 %")
+    for name, model in record.models.items():
+        table.add_row(escape(name), *(cell for tail in _tails(model) for cell in _segment(tail)))
+    return table
+
+
+def _tails(model: ModelFits) -> tuple[Exponent | None, Exponent | None]:
+    """The exponents of the longest lengths, in time and in memory."""
+    return (model.time.tail if model.time else None, model.memory.tail if model.memory else None)
+
+
+def _segment(segment: Exponent | None) -> list[str]:
+    return ["–", "–"] if segment is None else [f"{segment.exponent:.2f}", _interval(segment.ci_low, segment.ci_high)]
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return "–" if low is None or high is None else f"{low:.2f} to {high:.2f}"
 
 
 def _crossovers(record: StudyRecord) -> Table:
     table = _new_table("against", "model", "time", "memory")
     for column in table.columns[1:]:
         column.justify = "left"
-    rivals = dict.fromkeys(crossing.against for model in record.models.values() for crossing in model.crossover)
-    for rival in rivals:
+    rivals = {crossing.against for model in record.models.values() for crossing in model.crossover}
+    for rival in (name for name in record.models if name in rivals):
         for name, model in record.models.items():
             texts = [
                 next((crossing.text for crossing in crossings if crossing.against == rival), None)
@@ -192,12 +206,14 @@ def _longest(record: StudyRecord) -> Table:
 
 
 def _within(within: Within) -> str:
-    """`~`: between two measured or predicted lengths, `>` at least, `(…)` extrapolated, at most twice as far."""
+    """`~`: between two measured or predicted lengths, `>` at least, `(…)` extrapolated, and never more than twice."""
     if within.length is None:
         return "–" if within.over is None else f"<{within.over}"
     if within.estimate is None:
         return f">{within.length}"
-    return f"(~{within.estimate})" if within.extrapolated else f"~{within.estimate}"
+    if within.extrapolated:
+        return f"({'>' if within.estimate == FARTHEST * within.length else '~'}{within.estimate})"
+    return f"~{within.estimate}"
 
 
 def _size(size: int) -> str:
@@ -217,7 +233,7 @@ def _drift(drift: Drift) -> Iterator[RenderableType]:
     if moved:
         table = _new_table("change", "length", "of", "factor", "95 %")
         for change in moved:
-            interval = f"{change.ci_low:.2f} to {change.ci_high:.2f}" if change.ci_low and change.ci_high else "–"
+            interval = _interval(change.ci_low, change.ci_high)
             table.add_row(escape(change.model), str(change.length), change.what, f"{change.factor:.2f}", interval)
         yield table
     if drift.differs:

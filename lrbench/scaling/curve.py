@@ -10,7 +10,7 @@ from lrbench.scaling.guide import consistent_laws
 
 SWEEPS = 3  # of them and more, the interval is over their exponents
 SIDE_LENGTHS = 3  # an exponent of one side of a cliff stands on at least so many
-TAIL = 4  # the longest lengths, for the exponent of the far end
+TAIL_LENGTHS = 3  # an exponent of the far end stands on at least so many
 
 
 class Segment(NamedTuple):
@@ -52,11 +52,13 @@ def describe(
     values: Sequence[float],
     noise: float = math.nan,
     sweeps: Sequence[Sequence[float]] = (),
+    tail_from: int | None = None,
 ) -> Curve | None:
     """Fit a curve over two or more rising lengths; None for fewer.
 
     Args:
         noise: relative standard error of one value, where it is known.
+        tail_from: the length from which on the far end's exponent is taken.
         sweeps: values of whole sweeps over all lengths, if there were several; `values` are then their medians.
     """
     if len(lengths) < 2:
@@ -83,7 +85,7 @@ def describe(
         step=step,
         steep=steep,
         sides=[],
-        tail=_segment(lengths[-TAIL:], values[-TAIL:]) if len(lengths) > TAIL else None,
+        tail=_tail(lengths, values, tail_from),
     )
     return found._replace(sides=_sides(found.cliff_at, lengths, values))
 
@@ -109,6 +111,11 @@ def _sides(cliff_at: int | None, lengths: Sequence[int], values: Sequence[float]
     split = list(lengths).index(cliff_at)
     parts = ((lengths[:split], values[:split]), (lengths[split:], values[split:]))
     return [_segment(n, y) for n, y in parts if len(n) >= SIDE_LENGTHS]
+
+
+def _tail(lengths: Sequence[int], values: Sequence[float], tail_from: int | None) -> Segment | None:
+    kept = [(n, y) for n, y in zip(lengths, values, strict=True) if tail_from is not None and n >= tail_from]
+    return _segment(*zip(*kept, strict=True)) if len(kept) >= TAIL_LENGTHS else None
 
 
 def _segment(lengths: Sequence[int], values: Sequence[float]) -> Segment:

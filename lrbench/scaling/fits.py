@@ -20,6 +20,7 @@ Floats = NDArray[np.float64]
 OFFSET_LENGTHS = 5  # fewer leave no residual to judge three parameters by
 OVERHEAD = 0.1  # of the smallest length's value: above it the fit with an offset is the headline
 ROBUST_SCALE = 0.1  # residuals of the log beyond this count linearly
+EXPONENTS = (0.0, 4.0)  # that the fit with an offset may find; at either end it has found none
 STARTS = (0.01, 0.3, 0.7, 0.95)  # of the overhead, as a share of the smallest length's value
 
 
@@ -83,7 +84,7 @@ def with_offset(lengths: Sequence[int], values: Sequence[float]) -> Power | None
             residual,
             [math.log(1 - start), min(max(slope, 0.05), 3.9), start],
             jacobian,
-            bounds=([-12, 0, 0], [12, 4, 2]),
+            bounds=([-12, EXPONENTS[0], 0], [12, EXPONENTS[1], 2]),
             loss="soft_l1",
             f_scale=ROBUST_SCALE,
         )
@@ -100,8 +101,13 @@ def with_offset(lengths: Sequence[int], values: Sequence[float]) -> Power | None
 
 
 def has_overhead(fit: Power | None, values: Sequence[float]) -> bool:
-    """Whether the fitted overhead exceeds a tenth of the first value: then the fit with an offset is the headline."""
-    return fit is not None and fit.offset > OVERHEAD * values[0]
+    """Whether the fitted overhead exceeds a tenth of the first value: then the fit with an offset is the headline.
+
+    Not so where the exponent ran into its bounds: a curve that is all overhead, or all noise, has none to tell.
+    """
+    if fit is None or fit.offset <= OVERHEAD * values[0]:
+        return False
+    return EXPONENTS[0] + 0.01 < fit.exponent < EXPONENTS[1] - 0.01
 
 
 def sweep_interval(exponents: Sequence[float]) -> tuple[float, float]:
