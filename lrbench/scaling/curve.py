@@ -81,7 +81,7 @@ def describe(
         loglog=straight,
         offset=bent,
         local=local,
-        laws=consistent_laws(lengths, values, 0.0 if math.isnan(noise) else noise),
+        laws=consistent_laws(lengths, values, bent, 0.0 if math.isnan(noise) else noise),
         step=step,
         steep=steep,
         sides=[],

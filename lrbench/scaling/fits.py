@@ -21,7 +21,8 @@ OFFSET_LENGTHS = 5  # fewer leave no residual to judge three parameters by
 OVERHEAD = 0.1  # of the smallest length's value: above it the fit with an offset is the headline
 ROBUST_SCALE = 0.1  # residuals of the log beyond this count linearly
 EXPONENTS = (0.0, 4.0)  # that the fit with an offset may find; at either end it has found none
-STARTS = (0.01, 0.3, 0.7, 0.95)  # of the overhead, as a share of the smallest length's value
+START_EXPONENTS = np.linspace(0.1, 3.9, 39)
+START_SHARES = 1 - np.geomspace(0.999, 0.005, 24)  # of the overhead in the smallest length's value
 
 
 class Power(NamedTuple):
@@ -62,42 +63,43 @@ def with_offset(lengths: Sequence[int], values: Sequence[float]) -> Power | None
 
     if len(lengths) < OFFSET_LENGTHS:
         return None
-    n, y = np.asarray(lengths, float), np.asarray(values, float)
-    x, logs, unit = np.log(n / n.min()), np.log(y), float(y[n.argmin()])
-    target = logs - math.log(unit)
+    n, logs = np.asarray(lengths, float), np.log(np.asarray(values, float))
+    x = n / n[0]
 
-    def model(p: Floats) -> tuple[Floats, Floats]:
-        """The two terms: overhead and work, in units of the smallest length's value."""
-        work = np.exp(p[0] + p[1] * x)
-        return p[2] + work, work
-
+    # the logarithm of level · (share + (1 - share) · x^exponent), with parameters log level, exponent, share
     def residual(p: Floats) -> Floats:
-        return np.log(model(p)[0]) - target
+        return np.asarray(p[0] + np.log(p[2] + (1 - p[2]) * x ** p[1]) - logs)
 
     def jacobian(p: Floats) -> Floats:
-        total, work = model(p)
-        return np.stack([work / total, work * x / total, 1 / total], axis=1)
+        work = x ** p[1]
+        total = p[2] + (1 - p[2]) * work
+        return np.stack([np.ones_like(x), (1 - p[2]) * work * np.log(x) / total, (1 - work) / total], axis=1)
 
-    slope = float(np.polyfit(x[-3:], target[-3:], 1)[0])
-    fits = [
-        optimize.least_squares(
-            residual,
-            [math.log(1 - start), min(max(slope, 0.05), 3.9), start],
-            jacobian,
-            bounds=([-12, EXPONENTS[0], 0], [12, EXPONENTS[1], 2]),
-            loss="soft_l1",
-            f_scale=ROBUST_SCALE,
-        )
-        for start in STARTS
-    ]
-    log_factor, exponent, share = min(fits, key=lambda fit: fit.cost).x
+    found = optimize.least_squares(
+        residual,
+        _start(x, logs),
+        jacobian,
+        bounds=([-np.inf, EXPONENTS[0], 0], [np.inf, EXPONENTS[1], 1]),
+        loss="soft_l1",
+        f_scale=ROBUST_SCALE,
+    ).x
+    level, exponent, share = math.exp(found[0]), float(found[1]), float(found[2])
     # an offset at its bound is not free: it takes nothing from the residual's degrees of freedom
-    columns = slice(None) if share > 1e-3 else slice(0, 2)
-    basis = jacobian(np.array([log_factor, exponent, share]))[:, columns]
-    residuals = -residual(np.array([log_factor, exponent, share]))
+    basis = jacobian(found)[:, : 3 if share > 1e-3 else 2]
+    residuals = -residual(found)
     half = _half_width(basis, residuals)
-    factor = unit * math.exp(log_factor) / float(n.min()) ** exponent
-    return Power(float(exponent), exponent - half, exponent + half, factor, share * unit, residuals, basis)
+    factor = level * (1 - share) / float(n[0]) ** exponent
+    return Power(exponent, exponent - half, exponent + half, factor, level * share, residuals, basis)
+
+
+def _start(x: Floats, logs: Floats) -> list[float]:
+    """The best of many starts: every pair of an exponent and a share, each at its best level."""
+    exponents, shares = np.meshgrid(START_EXPONENTS, START_SHARES)
+    work = x[:, None, None] ** exponents
+    residuals = logs[:, None, None] - np.log(shares + (1 - shares) * work)
+    levels = residuals.mean(axis=0)
+    best = np.unravel_index(((residuals - levels) ** 2).sum(axis=0).argmin(), levels.shape)
+    return [float(levels[best]), float(exponents[best]), float(shares[best])]
 
 
 def has_overhead(fit: Power | None, values: Sequence[float]) -> bool:

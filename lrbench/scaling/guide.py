@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import special
 
-from lrbench.scaling.fits import Floats, with_offset
+from lrbench.scaling.fits import Floats, Power
 
 LAWS = {
     "n": lambda n: n,
@@ -16,13 +16,18 @@ LAWS = {
 FINEST = 2e-3  # relative: no curve is asked to follow a law more closely
 
 
-def consistent_laws(lengths: Sequence[int], values: Sequence[float], noise: float = 0.0) -> list[str]:
+def consistent_laws(
+    lengths: Sequence[int], values: Sequence[float], free: Power | None, noise: float = 0.0
+) -> list[str]:
     """The laws that the curve does not contradict; none for fewer than five lengths.
 
     A law stays if its residual sum of squares exceeds that of the best description (any law, or a free exponent) by
-    no more than an F test at 95 % allows. `noise` is the relative standard error of one value, where it is known.
+    no more than an F test at 95 % allows.
+
+    Args:
+        free: the fit of a free exponent with an offset to the same values.
+        noise: the relative standard error of one value, where it is known.
     """
-    free = with_offset(lengths, values)
     if free is None:
         return []
     n, y = np.asarray(lengths, float), np.asarray(values, float)
@@ -40,13 +45,18 @@ def _squares(law: Floats, y: Floats) -> float:
 
     shape, target = law / law[0], np.log(y / y[0])
 
-    def loss(share: float) -> float:
-        residuals = np.log(share + (1 - share) * shape) - target
-        residuals -= residuals.mean()  # the best common factor
-        return float(residuals @ residuals)
+    def losses(shares: Floats) -> Floats:
+        residuals = np.log(shares[:, None] + (1 - shares[:, None]) * shape) - target
+        residuals -= residuals.mean(axis=1, keepdims=True)  # the best common factor
+        return np.asarray((residuals**2).sum(axis=1))
 
     grid = np.linspace(0, 1, 41)
-    best = int(np.argmin([loss(share) for share in grid]))
-    around = (grid[max(best - 1, 0)], grid[min(best + 1, 40)])
-    found = optimize.minimize_scalar(loss, bounds=around, method="bounded", options={"xatol": 1e-8})
-    return min(float(found.fun), loss(float(grid[best])))
+    tried = losses(grid)
+    best = int(tried.argmin())
+    found = optimize.minimize_scalar(
+        lambda share: float(losses(np.array([share]))[0]),
+        bounds=(grid[max(best - 1, 0)], grid[min(best + 1, 40)]),
+        method="bounded",
+        options={"xatol": 1e-8},
+    )
+    return min(float(found.fun), float(tried[best]))
