@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 Pass = Literal["memory", "time"]
 FILE = "points.jsonl"
 MACHINE, PREDICTOR = "lrbench.measure.peak:Machine", "lrbench.measure.predict:Predictor"
-MACHINE_S, PREDICT_S, END_S = 120.0, 60.0, 10.0
+MACHINE_S, PREDICT_S, END_S = 120.0, 20.0, 10.0
 BASE_BYTES = 260 * MIB  # of a child before its point
 FREE_SHARE = 0.9
 DRIFT = 0.15
@@ -197,6 +197,7 @@ class _Driver:
         self.limit = options.memory_limit_bytes or free_bytes(points[0].device)
         self.known = {(point.spec.model_dump_json(), point.control): point for point in known}
         self.predictions: dict[str, Prediction] = {}
+        self.unpredictable: set[str] = set()  # curves that cannot do with fake tensors
         self.seconds: dict[str, tuple[int, float]] = {}  # of the longest length that a curve has been timed at
         self.ended: dict[str, str] = {}  # curves that ran out, and of what
         self.done: list[ScalePoint] = []
@@ -271,13 +272,16 @@ class _Driver:
     def _predict_all(self, todo: Sequence[int]) -> None:
         """Under fake tensors, in one child, for it takes a second to get going; a new one after each failure."""
         child: Child | None = None
-        for spec in (point for point in self.points if point.length in todo):
+        for spec in sorted((point for point in self.points if point.length in todo), key=lambda point: point.length):
+            if curve(spec.attention) in self.unpredictable:
+                continue
             try:
                 child = child or self.host.start(PREDICTOR, None, Limits())
                 found = child.call("predict", PREDICT_S, spec=spec.model_dump(mode="json"))
                 self.predictions[spec.model_dump_json()] = Prediction(**found)
             except Failure as failure:
                 log.debug("%s at %d: no prediction: %s", spec.attention.label, spec.length, failure.reason)
+                self.unpredictable.add(curve(spec.attention))
                 child = None
             self._tick()
         if child is not None:
@@ -373,10 +377,9 @@ class _Driver:
         calls = {name: point.seconds or self._seconds_at(name, length) for name, (_, point) in found.items()}
         alive = {name: seconds for name, seconds in calls.items() if found[name][1].failure is None}
         least = {length: budget.least_s([*alive.values()])}
-        for longer in left[1:]:
-            specs = [spec for spec in self._at(longer) if curve(spec.attention) in alive]
-            fit = [spec for spec in specs if (self._prediction(spec).total or 0) <= self.limit]
-            least[longer] = budget.least_s([self._grown(spec, alive[curve(spec.attention)], length) for spec in fit])
+        for before, longer in zip(left, left[1:]):
+            alive = self._grown(alive, before, longer)
+            least[longer] = budget.least_s([*alive.values()])
         options = self.options
         left_s = options.budget_s - END_S - (monotonic() - self.started)
         return Rules(
@@ -388,10 +391,18 @@ class _Driver:
             time_limit_s=options.time_limit_s,
         )
 
-    def _grown(self, spec: PointSpec, seconds: float, length: int) -> float:
-        shorter = spec.model_copy(update={"length": length})
-        counts = (self._prediction(shorter).model, self._prediction(spec).model)
-        return budget.grown(seconds, counts, (length, spec.length))
+    def _grown(self, calls_s: dict[str, float], length: int, longer: int) -> dict[str, float]:
+        """What calls will take, of those curves that are likely to get there."""
+        grown = {}
+        for spec in self._at(longer):
+            name = curve(spec.attention)
+            seconds = calls_s.get(name)
+            if seconds is None or (self._prediction(spec).total or 0) > self.limit:
+                continue
+            if budget.worst_s(seconds, length, longer) <= self.options.time_limit_s:
+                counts = (self._prediction(spec.model_copy(update={"length": length})).model, self._prediction(spec).model)
+                grown[name] = budget.grown(seconds, counts, (length, longer))
+        return grown
 
     def _seconds_at(self, name: str, length: int) -> float:
         if name not in self.seconds:

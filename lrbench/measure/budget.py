@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-CALLS = 6  # of the slowest backends at least: three for memory, then warm-up and one block
+CALLS = 5.4  # of the slowest backends at least: for memory two and a forward pass, then two to warm up and one block
 POINT_S = 1.0  # at least, for processes and small calls
 TIMEOUT_FACTOR = 3.0  # no neighbour took more than 2.8 times what the square of the length says
 

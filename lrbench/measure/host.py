@@ -35,6 +35,9 @@ class Limits(BaseModel):
     pinned: bool = False
 
 
+taken = Limits()  # those of this process
+
+
 def serve(channel: Channel) -> None:
     """Answer until the other side is gone. The first message is `{target, payload, limits}`, later ones calls."""
     # whatever a plug-in prints goes nowhere, and the channel is out of its reach
@@ -70,6 +73,8 @@ def _answer(channel: Channel, action: Any, reply: bool = False) -> Any:
 
 def limit(limits: Limits) -> None:
     """Take on the limits. The pool of threads is started first: its stacks are no part of a point."""
+    global taken
+    taken = limits
     if limits.pinned:
         pin_malloc()
     start_threads(limits.threads)

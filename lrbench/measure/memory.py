@@ -30,25 +30,41 @@ CLEAR_REFS = Path("/proc/self/clear_refs")
 
 
 class MemoryProbe:
-    """Hosted by a child of its own. `warm_up`, then `resident`, then `traced`, each one call of the region."""
+    """Hosted by a child of its own: `first`, then `traced`, then `resident`, each of them some or one call.
+
+    The traced call is the full-size warm-up of the resident one; its own figure needs none, for what first calls take
+    besides (imports, scratch of libraries) is no tensor.
+    """
 
     def __init__(self, spec: dict[str, Any]) -> None:
-        self.base = resident_bytes()
         self.region = Region(PointSpec.model_validate(spec))
         self._held: Tensor | None = None
 
-    def warm_up(self) -> dict[str, Any]:
-        """One call at full size; on the way, what is kept for backward."""
+    def first(self) -> dict[str, Any]:
+        """What is kept for backward, from one forward pass; None in inference."""
+        if self.region.spec.mode != "train":
+            return {"saved": None, "spent_s": 0.0}
         started = perf_counter()
         saved = Saved(self.region)
-        if self.region.spec.mode == "train" and not self.region.spec.compile:
-            with saved.hooks():
-                self._held = self.region.run()
-        else:
+        with saved.hooks(), self.region.context():
+            y = self.region.forward()
+        self.region.gradient_like(y)
+        return {"saved": None if self.region.spec.compile else saved.bytes, "spent_s": perf_counter() - started}
+
+    def traced(self) -> dict[str, Any]:
+        """Allocator events of one call; on CUDA the allocator's own peak, after a call at full size."""
+        self._clean()
+        live = storage_bytes(self.region.tensors())
+        started = perf_counter()
+        found: dict[str, Any]
+        if self.region.device.type == "cuda":
             self._held = self.region.run()
-        self.region.synchronize()
-        train = self.region.spec.mode == "train"
-        return {"call_s": perf_counter() - started, "saved": saved.bytes if train else None, "base": self.base}
+            self._clean()
+            found = cuda_peak(self.region)
+        else:
+            found = {"extra": highest(allocator_events(self.region)), "reserved": None}
+        spent = {"spent_s": perf_counter() - started}
+        return found | spent | {"total": found["extra"] + live, "notes": self.region.notes}
 
     def resident(self) -> dict[str, Any]:
         """High-water mark of the process in one call; None where the system keeps none."""
@@ -57,23 +73,10 @@ class MemoryProbe:
         reset = reset_high_water_mark()
         started = perf_counter()
         self._held = self.region.run()
-        call_s = perf_counter() - started
+        spent_s = perf_counter() - started
         peak = high_water_mark()
         grown = None if peak is None or start is None else max(peak - start, 0)
-        return {"resident": grown, "reset": reset, "call_s": call_s}
-
-    def traced(self) -> dict[str, Any]:
-        """Allocator events of one call."""
-        self._clean()
-        live = storage_bytes(self.region.tensors())
-        started = perf_counter()
-        found: dict[str, Any]
-        if self.region.device.type == "cuda":
-            found = cuda_peak(self.region)
-        else:
-            found = {"extra": highest(allocator_events(self.region)), "reserved": None}
-        spent = {"call_s": perf_counter() - started}
-        return found | spent | {"total": found["extra"] + live, "notes": self.region.notes}
+        return {"resident": grown, "reset": reset, "spent_s": spent_s}
 
     def _clean(self) -> None:
         self._held = None

@@ -57,14 +57,15 @@ def measure_memory(children: Children, spec: PointSpec, limits: Limits, limit_s:
     """
     child = children.start(PROBE, spec.model_dump(mode="json"), limits)
     try:
-        warm = child.call("warm_up", limit_s + GRACE_S)
-        found.call_s = warm["call_s"]
-        resident = child.call("resident", limit_s + GRACE_S)
-        found.call_s = resident["call_s"]
+        first = child.call("first", limit_s + GRACE_S)
         traced = child.call("traced", limit_s + GRACE_S)
+        found.call_s = traced["spent_s"]
+        # without a resident figure to be had from it, the call would be for nothing
+        resident = child.call("resident", limit_s + GRACE_S) if spec.device == "cpu" else {"spent_s": 0.0}
+        found.call_s = resident["spent_s"] or found.call_s
     finally:
         child.close()
-    found.measured_s += sum(part["call_s"] for part in (warm, resident, traced))
+    found.measured_s += sum(part["spent_s"] for part in (first, traced, resident))
     figure, agree, flags = None, None, list[str]()
     if spec.device == "cpu":
         figure, agree, flags = memory.judge(traced["extra"], resident["resident"], resident["reset"])
@@ -74,7 +75,7 @@ def measure_memory(children: Children, spec: PointSpec, limits: Limits, limit_s:
         extra=traced["extra"],
         total=traced["total"],
         resident=figure,
-        saved=warm["saved"],
+        saved=first["saved"],
         reserved=traced["reserved"],
         predicted=found.prediction.extra,
         agree=agree,

@@ -187,13 +187,15 @@ class Race:
         kept = min(tried, key=lambda found: found["delay"] or 0.0)
         times = self.times[key]
         times.rounds[-1].append(kept["ms"])
-        times.minimum_ms = min(times.minimum_ms, kept["minimum"])
-        times.calls += kept["calls"]
+        times.minimum_ms = min(times.minimum_ms, *kept["calls"])
+        times.calls += len(kept["calls"])
         if kept["delay"] is not None:
             times.delays.append(kept["delay"])
 
     def _finish(self, key: str, worker: Child) -> None:
         found = worker.call("finish", self._rules.time_limit_s + GRACE_S)
+        if found["disturbed"]:
+            raise Failure("error", f"not a fair process to time in: {', '.join(found['disturbed'])}")
         times = self.times[key]
         times.denormals += found["denormals"]
         times.notes = list(dict.fromkeys([*times.notes, *found["notes"]]))

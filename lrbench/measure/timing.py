@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lrbench.measure import host
 from lrbench.measure.region import Region
 from lrbench.points import PointSpec
 
@@ -44,15 +45,14 @@ class TimeWorker:
         return {"spent_s": warm_up(self._timed, self._call_s), "call_s": self._call_s}
 
     def block(self) -> dict[str, Any]:
-        """Median of a block's calls in ms, and the share of it that a thread waited for a CPU."""
+        """Median of a block's calls in ms, all of them, and the share of it that a thread waited for a CPU."""
         waited, started = waits_ns(), perf_counter()
         with quiet():
             calls = block(self._timed, self._call_s)
         wall_s = perf_counter() - started
         return {
             "ms": median(calls) * 1e3,
-            "minimum": min(calls) * 1e3,
-            "calls": len(calls),
+            "calls": [call * 1e3 for call in calls],
             "delay": share_waited(waited, waits_ns(), wall_s),
             "spent_s": wall_s,
         }
@@ -155,6 +155,8 @@ def subnormals(tensor: Tensor) -> int:
 def disturbed() -> list[str]:
     """What must not be in a process that is timed, and is."""
     found = [name for name in os.environ if name.startswith("MALLOC_") or name == "GLIBC_TUNABLES"]
+    if host.taken.pinned:
+        found.append("pinned malloc")
     if torch.autograd.profiler._is_profiler_enabled:
         found.append("profiler")
     if torch.utils._python_dispatch._get_current_dispatch_mode() is not None:
