@@ -239,7 +239,7 @@ def _crossing(against: str, ratios: Sequence[Ratio]) -> records.Crossing:
 def crossing_text(found: Crossover, ratios: Sequence[Ratio]) -> str:
     """A crossover in a few words."""
     if found.kind == "unknown":
-        return "too few rounds to tell"
+        return "too few rounds to tell" if ratios else "not measured at one length"
     first, last = ratios[0].length, ratios[-1].length
     if found.kind == "indistinguishable":
         tail = {"a": ", then cheaper", "b": ", then dearer", None: ""}[found.cheaper_after]

@@ -79,9 +79,13 @@ def _device(grid: ScaleGrid) -> str:
 
 def _check_models(plan: StudyPlan) -> None:
     """Load what ships or is installed, for the sake of its options. A user's file is loaded by children alone."""
-    for spec in {scaleplan.identity(point.attention): point.attention for point in plan.points}.values():
-        if spec.digest is None:
-            backends.load(spec)
+    specs = {scaleplan.identity(point.attention): point.attention for point in plan.points}.values()
+    classes = [backends.load(spec).cls for spec in specs if spec.digest is None]
+    if plan.grid.causal and len(specs) == 1 and not all(getattr(cls, "can_be_causal", True) for cls in classes):
+        raise Unsupported(
+            f"{plan.points[0].attention.label} cannot be causal",
+            "choose a backend that `lrbench list models --json` marks causal",
+        )
 
 
 def _old(request: Request, plan: StudyPlan) -> scaledrift.Old | None:

@@ -5,12 +5,14 @@ import math
 import signal
 import subprocess
 import sys
+import time
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from lrbench import records, scaleplan, scalerecords
@@ -399,9 +401,17 @@ def test_a_refusal_is_a_row_among_others_and_an_error_alone(
     points = [point for point in json.loads(out)["studies"][0]["points"] if not point["control"]]
     statuses = {point["model"]: point["status"] for point in points}
     assert code == 0 and statuses == {"linformer": "unsupported", "full": "ok"}
+    stub.asked.clear()
     code, out, err = call("scale", "--model", "linformer", *words, "--out", tmp_path / "alone")
-    assert code == 2 and out == "" and "error: linformer cannot be causal" in err
-    assert not list((tmp_path / "alone").rglob("record.json"))
+    assert code == 2 and out == "" and "error: linformer cannot be causal" in err and not stub.asked
+
+
+def test_what_a_file_refuses_alone_is_an_error_too(call: Callable[..., Called], stub: Stub, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("class Mine: ...")
+    stub.instead = lambda spec: blank(spec, "unsupported", reason="Mine takes no length of 512")
+    code, out, err = call("scale", "--model", tmp_path / "mine.py", "--lengths", "512", "--device", "cpu")
+    assert code == 2 and out == "" and "error: Mine takes no length of 512" in err
+    assert not list(tmp_path.rglob("record.json"))
 
 
 def test_a_study_of_one_short_point_is_still_a_table(call: Callable[..., Called], stub: Stub) -> None:
@@ -462,6 +472,71 @@ def test_newer_and_damaged_records_are_named(
     caplog.clear()
     assert len(scalerecords.read_points(points)) == 2
     assert [f"{points}:2" in r.getMessage() or "(torn)" in r.getMessage() for r in caplog.records] == [True, True]
+
+
+# with the clock
+
+BREAKS = """
+from lrbench.backends.base import HeadMixer
+
+
+class Breaks(HeadMixer):
+    can_be_causal = True
+
+    def attend(self, q, k, v, mask):
+        raise ValueError("what a pity")
+"""
+
+
+def real(*arguments: object) -> list[str]:
+    small = ["--width", "16", "--heads", "2", "--threads", "1", "--device", "cpu", "--budget", "1s"]
+    return [sys.executable, "-m", "lrbench", "scale", *small, *map(str, arguments)]
+
+
+def test_a_real_study_measures_what_it_can_and_records_what_it_cannot(tmp_path: Path) -> None:
+    (tmp_path / "breaks.py").write_text(BREAKS)
+    models = f"full,linformer,{tmp_path}/breaks.py:Breaks"
+    done = subprocess.run(
+        real("-m", models, "--lengths", "32,64", "--causal", "--json"), capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 1, done.stderr
+    (told,) = json.loads(done.stdout)["studies"]
+    points = {(point["model"], point["length"]): point for point in told["points"] if not point["control"]}
+    assert {key: point["status"] for key, point in points.items()} == {
+        ("full", 32): "ok",
+        ("full", 64): "ok",
+        ("linformer", 32): "unsupported",
+        ("linformer", 64): "unsupported",
+        ("Breaks", 32): "error",
+        ("Breaks", 64): "error",
+    }
+    assert "cannot be causal" in points["linformer", 32]["reason"]
+    assert "what a pity" in points["Breaks", 32]["reason"]
+    full = told["record"]["models"]["full"]
+    assert full["memory"]["exponent"] > 0.5 and points["full", 64]["time_ms"]["median"] > 0
+    assert told["record"]["seconds"]["total"] > 0
+
+
+def test_a_real_study_that_is_interrupted_goes_on(tmp_path: Path) -> None:
+    words = real("-m", "local", "--lengths", "32..128", "--json")
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for _ in range(1200):
+        if any(path.read_text().count("\n") >= 1 for path in tmp_path.rglob("points.jsonl")):
+            break
+        time.sleep(0.05)
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert not psutil.wait_procs(children, timeout=20)[1] and not list(tmp_path.rglob("record.json"))
+    (file,) = tmp_path.rglob("points.jsonl")
+    kept = scalerecords.read_points(file)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    (told,) = json.loads(done.stdout)["studies"]
+    points = [ScalePoint.model_validate(point) for point in told["points"]]
+    assert [point for point in points if point in kept] and told["record"]["points"] == {"ok": 3}
+    assert "points are there" in done.stderr
 
 
 # Python, and what must be quick
