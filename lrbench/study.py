@@ -28,7 +28,9 @@ import math
 import os
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from statistics import mean
 from time import monotonic
@@ -313,9 +315,9 @@ class _Driver:
             return Failure("oom", f"needs {need / MIB:.0f} MiB, the limit is {self.limit / MIB:.0f} MiB", "allocator")
         if name in self.seconds:
             length, seconds = self.seconds[name]
-            worst = budget.worst_s(seconds, length, spec.length)
-            if worst > self.options.time_limit_s:
-                return Failure("timeout", f"may take {worst:.0f} s a call, the limit is {self.options.time_limit_s:.0f} s")
+            worst, limit_s = budget.worst_s(seconds, length, spec.length), self.options.time_limit_s
+            if worst > limit_s:
+                return Failure("timeout", f"may take {worst:.0f} s a call, the limit is {limit_s:.0f} s")
         return None
 
     # measuring
@@ -377,7 +379,7 @@ class _Driver:
         calls = {name: point.seconds or self._seconds_at(name, length) for name, (_, point) in found.items()}
         alive = {name: seconds for name, seconds in calls.items() if found[name][1].failure is None}
         least = {length: budget.least_s([*alive.values()])}
-        for before, longer in zip(left, left[1:]):
+        for before, longer in pairwise(left):
             alive = self._grown(alive, before, longer)
             least[longer] = budget.least_s([*alive.values()])
         options = self.options
@@ -400,7 +402,8 @@ class _Driver:
             if seconds is None or (self._prediction(spec).total or 0) > self.limit:
                 continue
             if budget.worst_s(seconds, length, longer) <= self.options.time_limit_s:
-                counts = (self._prediction(spec.model_copy(update={"length": length})).model, self._prediction(spec).model)
+                shorter = self._prediction(spec.model_copy(update={"length": length}))
+                counts = (shorter.model, self._prediction(spec).model)
                 grown[name] = budget.grown(seconds, counts, (length, longer))
         return grown
 
@@ -517,8 +520,6 @@ def free_bytes(device: str) -> int:
 
         return int(FREE_SHARE * torch.cuda.mem_get_info(torch.device(device))[0])
     free = psutil.virtual_memory().available
-    try:
+    with suppress(Unreadable, OSError):
         free = min(free, storage.memory_limit())
-    except (Unreadable, OSError):
-        pass
     return int(FREE_SHARE * free)

@@ -153,7 +153,7 @@ def test_m9_h6_the_order_of_lengths_does_not_matter(host: Forked) -> None:
     up = [peak(host, spec) for spec in specs]
     down = [peak(host, spec) for spec in reversed(specs)][::-1]
     assert [figures.extra for figures in up] == [figures.extra for figures in down]
-    for one, other in zip(up, down):
+    for one, other in zip(up, down, strict=True):
         assert one.resident == pytest.approx(other.resident, rel=0.02, abs=MIB / 2)
 
 
@@ -226,9 +226,7 @@ def predicted(predictor: Child, spec: PointSpec) -> dict[str, Any]:
     return dict(predictor.call("predict", LIMIT_S, spec=spec.model_dump(mode="json")))
 
 
-@pytest.mark.parametrize(
-    ("kind", "low", "high"), [("naive", 0.99, 1.01), ("linear", 0.99, 1.01), ("sdpa", 0.85, 1.01)]
-)
+@pytest.mark.parametrize(("kind", "low", "high"), [("naive", 0.99, 1.01), ("linear", 0.99, 1.01), ("sdpa", 0.85, 1.01)])
 def test_m10_predictions_are_exact_but_for_scratch(
     host: Forked, predictor: Child, kind: str, low: float, high: float
 ) -> None:

@@ -8,7 +8,9 @@ from lrbench.records import Status
 
 OomKind = Literal["allocator", "python", "accelerator", "killed"]
 # what allocators say, torch's on each system first; the last two are C++'s and oneDNN's
-ALLOCATORS = re.compile(r"can't allocate memory|not enough memory|bad_alloc|could not create a memory|out of memory", re.I)
+ALLOCATORS = re.compile(
+    r"can't allocate memory|not enough memory|out of memory|bad_alloc|could not create a memory", re.IGNORECASE
+)
 REQUEST = re.compile(r"allocate (\d+) bytes")
 
 

@@ -1,12 +1,15 @@
 """What runs inside a child: it takes its limits, builds one object and answers calls of its methods."""
 
 import ctypes
+import gc
 import importlib
 import os
 import resource
 import signal
 import sys
 import traceback
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +45,20 @@ def serve(channel: Channel) -> None:
     """Answer until the other side is gone. The first message is `{target, payload, limits}`, later ones calls."""
     # whatever a plug-in prints goes nowhere, and the channel is out of its reach
     silence()
+    # hundreds of thousands of objects of libraries: a collection need not look at them, nor copy their pages
+    gc.freeze()
     try:
         order = channel.receive()
         hosted = _answer(channel, lambda: build(order))
         while True:
             call = channel.receive()
-            _answer(channel, lambda: getattr(hosted, call["method"])(**call["arguments"]), reply=True)
+            _answer(channel, partial(_run, hosted, call), reply=True)
     except Closed:
         return
+
+
+def _run(hosted: Any, call: dict[str, Any]) -> Any:
+    return getattr(hosted, call["method"])(**call["arguments"])
 
 
 def build(order: dict[str, Any]) -> Any:
@@ -131,10 +140,8 @@ def end_with_parent() -> None:
     prctl = getattr(_libc(), "prctl", None)
     if prctl:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    try:
+    with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
-    except OSError:
-        pass
 
 
 def silence() -> None:

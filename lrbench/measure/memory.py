@@ -26,7 +26,7 @@ from lrbench.points import PointSpec
 MIB = 1 << 20
 FLOOR_BYTES = 5 * MIB  # below it the resident figure says nothing
 SLACK_BYTES, SLACK_SHARE = MIB // 2, 0.02
-CLEAR_REFS = Path("/proc/self/clear_refs")
+STATUS, CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 class MemoryProbe:
@@ -114,7 +114,6 @@ def allocator_events(region: Region) -> list[tuple[int, int]]:
         torch.ones(8).add_(1.0)  # the profiler's own first steps
     with torch.autograd.profiler.profile(use_kineto=True, profile_memory=True) as profiler:
         held = region.run()
-    assert profiler.kineto_results is not None
     events = [event for event in profiler.kineto_results.events() if event.name() == "[memory]"]
     del held
     return [(event.start_ns(), event.nbytes()) for event in events]
@@ -167,7 +166,7 @@ def method(device: str) -> str:
     """How the figures are obtained here."""
     if device.startswith("cuda"):
         return "torch.cuda.max_memory_allocated above memory_allocated"
-    if sys.platform == "linux":
+    if STATUS.exists():
         return "allocator events; VmHWM after reset, mmap threshold pinned"
     return "allocator events; resident peak of the process is advisory"
 

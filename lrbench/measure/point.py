@@ -61,14 +61,13 @@ def measure_memory(children: Children, spec: PointSpec, limits: Limits, limit_s:
         traced = child.call("traced", limit_s + GRACE_S)
         found.call_s = traced["spent_s"]
         # without a resident figure to be had from it, the call would be for nothing
-        resident = child.call("resident", limit_s + GRACE_S) if spec.device == "cpu" else {"spent_s": 0.0}
+        unknown: dict[str, Any] = {"resident": None, "reset": True, "spent_s": 0.0}
+        resident = child.call("resident", limit_s + GRACE_S) if spec.device == "cpu" else unknown
         found.call_s = resident["spent_s"] or found.call_s
     finally:
         child.close()
     found.measured_s += sum(part["spent_s"] for part in (first, traced, resident))
-    figure, agree, flags = None, None, list[str]()
-    if spec.device == "cpu":
-        figure, agree, flags = memory.judge(traced["extra"], resident["resident"], resident["reset"])
+    figure, agree, flags = memory.judge(traced["extra"], resident["resident"], resident["reset"])
     found.flags += flags + (["alloc_retries"] if traced.get("retries") else [])
     found.notes += traced["notes"]
     found.memory = MemoryBytes(

@@ -210,7 +210,9 @@ def block_cost_s(call_s: float) -> float:
 
 def log_ratios(rounds: list[list[float]], others: list[list[float]]) -> list[float]:
     """For each generation that both have the mean over its rounds of ln(time / other time)."""
-    generations = ([math.log(a / b) for a, b in zip(mine, their)] for mine, their in zip(rounds, others))
+    # one that failed has fewer of both than the others
+    both = zip(rounds, others, strict=False)
+    generations = ([math.log(a / b) for a, b in zip(mine, their, strict=False)] for mine, their in both)
     return [mean(ratios) for ratios in generations if ratios]
 
 

@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -29,7 +30,7 @@ ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPEN
 
 
 def preload(modules: tuple[str, ...]) -> None:
-    """Import, and run one backward on one thread."""
+    """Import, and do on one thread what takes seconds the first time: a backward pass and a run of fake tensors."""
     import torch
 
     torch.set_num_threads(1)
@@ -37,6 +38,12 @@ def preload(modules: tuple[str, ...]) -> None:
         importlib.import_module(module)
     x = torch.ones(16, 16, requires_grad=True)
     (x @ x).sum().backward()
+    from lrbench.measure.predict import Predictor
+    from lrbench.points import PointSpec
+    from lrbench.specs import AttentionSpec
+
+    small = PointSpec(attention=AttentionSpec(name="full"), length=16, width=16, heads=1)
+    Predictor().predict(small.model_dump(mode="json"))
 
 
 def refusal() -> str | None:
@@ -103,15 +110,11 @@ def _reap(pid: int, grace_s: float) -> int:
 
 
 def _kill(pid: int, group_only: bool = False) -> None:
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
     if not group_only:
-        try:
+        with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
 
 def main() -> None:
