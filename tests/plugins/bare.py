@@ -1,6 +1,6 @@
 """Attention of queries, keys and values that are given, without projections: what its memory must be can be told.
 
-With S = heads · n² · 4 and N = heads · n · head_dim · 4 bytes, naive needs 2S forward and 3S + 2N with backward.
+`calls` of them, forward and backward, one after another, are a unit of known ratio to another such unit. With S = heads · n² · 4 and N = heads · n · head_dim · 4 bytes, naive needs 2S forward and 3S + 2N with backward.
 """
 
 import torch
@@ -11,11 +11,11 @@ from lrbench.backends.base import Mixer
 
 
 class Bare(Mixer):
-    def __init__(self, cfg, *, kind: str = "naive"):
+    def __init__(self, cfg, *, kind: str = "naive", calls: int = 1):
         super().__init__(cfg)
         shape = (1, cfg.heads, cfg.max_len, cfg.head_dim)
         self.q, self.k, self.v = (nn.Parameter(torch.randn(shape)) for _ in range(3))
-        self.attend = getattr(self, kind)
+        self.attend, self.calls = getattr(self, kind), calls
 
     def naive(self):
         scores = self.q @ self.k.transpose(-1, -2)
@@ -33,4 +33,7 @@ class Bare(Mixer):
         return torch.einsum("rhsd,rhde->rhse", q, sums) / torch.einsum("rhsd,rhd->rhs", q, k.sum(2))[..., None]
 
     def forward(self, x, *, mask=None):
+        for _ in range(self.calls - 1):
+            y = self.attend()
+            torch.autograd.grad(y, (self.q, self.k, self.v), y.detach())
         return self.attend()
