@@ -1,6 +1,7 @@
 """Which attention pays off for my data, at my length, on my hardware?
 
-`run`, `scale`, `attention` and `load_results` are the calls that the commands make; each is imported when it is first used.
+`run`, `scale`, `attention` and `load_results` are the calls that the commands make; each is imported when it is first
+used.
 """
 
 from typing import Any

@@ -280,7 +280,9 @@ def _fields_at(model: type[BaseModel], path: list[str]) -> set[str]:
     if field is None:
         return set()
     inner: Any = field.annotation
-    if get_args(inner):  # a mapping: its key is part of the path
+    if type(None) in get_args(inner):
+        inner = next(kind for kind in get_args(inner) if kind is not type(None))
+    elif get_args(inner):  # a mapping: its key is part of the path
         inner, rest = get_args(inner)[-1], rest[1:]
     return _fields_at(inner, rest) if isinstance(inner, type) and issubclass(inner, BaseModel) else set()
 
