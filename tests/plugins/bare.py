@@ -1,6 +1,7 @@
 """Attention of queries, keys and values that are given, without projections: what its memory must be can be told.
 
-`calls` of them, forward and backward, one after another, are a unit of known ratio to another such unit. With S = heads · n² · 4 and N = heads · n · head_dim · 4 bytes, naive needs 2S forward and 3S + 2N with backward.
+With S = heads · n² · 4 and N = heads · n · head_dim · 4 bytes, naive needs 2S forward and 3S + 2N with backward.
+`calls` of them, each forward and backward, are a unit of known ratio to another such unit.
 """
 
 import torch
