@@ -24,6 +24,7 @@ FLAGS = {
     "precision_missed": "the interval is wider than was asked for",
     "single_generation": "one generation of processes only: what differs between processes is unknown",
     "drifted": "the machine's matmul peak changed by more than 15 % during the study",
+    "alloc_retries": "the accelerator's allocator had to free and try again, which costs time",
     "in_process": "measured without a process of its own: nothing limited it, and points influence each other",
 }
 SHORT = {"unsupported": "n/a", "interrupted": "stopped"}
