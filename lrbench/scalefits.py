@@ -30,7 +30,7 @@ def fits(
     lengths = sorted({point.length for curve in curves.values() for point in curve})
     # one far end for all, so that exponents stand side by side even where some curves end early
     tail_from = lengths[-TAIL] if len(lengths) > TAIL else None
-    return {name: _model(name, curves, floor or 0.0, budgets, tail_from) for name in curves}
+    return {name: _model(name, curves, floor, budgets, tail_from) for name in curves}
 
 
 def by_model(points: Sequence[ScalePoint]) -> dict[str, list[ScalePoint]]:
@@ -77,7 +77,7 @@ def _form(spec: AttentionSpec) -> str | None:
 def _model(
     name: str,
     curves: Mapping[str, Sequence[ScalePoint]],
-    floor: float,
+    floor: float | None,
     budgets: Sequence[int],
     tail_from: int | None,
 ) -> records.ModelFits:
@@ -97,9 +97,9 @@ def _model(
         reasons={point.length: point.reason for point in curve if point.reason},
         time=_fit(time, times),
         memory=_fit(memory, peaks),
-        crossover=[_crossing(rival, _time_ratios(curve, curves[rival])) for rival in rivals],
+        crossover=[_crossing(rival, _time_ratios(curve, curves[rival], floor)) for rival in rivals],
         memory_crossover=[_crossing(rival, _peak_ratios(curve, curves[rival])) for rival in rivals],
-        ratios=[ratio for rival in rivals for ratio in _ratios(rival, curve, curves[rival], floor)],
+        ratios=[ratio for rival in rivals for ratio in _ratios(rival, curve, curves[rival], floor or 0.0)],
         longest_fitted=max((point.length for point in curve if point.status == "ok"), default=None),
         longest_within=[_within(budget, curve) for budget in budgets],
         extrapolated_ms=_beyond(time, times),
@@ -186,9 +186,10 @@ def _pairs(curve: Sequence[ScalePoint], rival: Sequence[ScalePoint]) -> list[tup
     return [(point, others[point.length]) for point in curve if point.status == "ok" and point.length in others]
 
 
-def _time_ratios(curve: Sequence[ScalePoint], rival: Sequence[ScalePoint]) -> list[Ratio]:
+def _time_ratios(curve: Sequence[ScalePoint], rival: Sequence[ScalePoint], floor: float | None) -> list[Ratio]:
     logs = {point.length: log_ratios(point, other) for point, other in _pairs(curve, rival)}
-    return [ratio_at(length, values, len(logs)) for length, values in logs.items() if values]
+    known = math.nan if floor is None else floor
+    return [ratio_at(length, values, len(logs), known) for length, values in logs.items() if values]
 
 
 def _peak_ratios(curve: Sequence[ScalePoint], rival: Sequence[ScalePoint]) -> list[Ratio]:
@@ -240,7 +241,8 @@ def crossing_text(found: Crossover, ratios: Sequence[Ratio]) -> str:
     """A crossover in a few words."""
     if found.kind == "unknown":
         return "too few rounds to tell" if ratios else "not measured at one length"
-    first, last = ratios[0].length, ratios[-1].length
+    known = [ratio.length for ratio in ratios if not math.isnan(ratio.low)]
+    first, last = known[0], known[-1]
     if found.kind == "indistinguishable":
         tail = {"a": ", then cheaper", "b": ", then dearer", None: ""}[found.cheaper_after]
         where = f"at {found.low:.0f}" if found.low == found.high else f"from {found.low:.0f} to {found.high:.0f}"

@@ -257,6 +257,16 @@ def test_nothing_is_said_without_rounds() -> None:
     assert crossover([ratio_at(512, [0.5]), ratio_at(1024, [-0.5])]).kind == "unknown"
 
 
+def test_of_a_single_round_the_doubled_noise_floor_stands_for_the_interval() -> None:
+    means = [0.8, 0.5, -0.2, -0.9]
+    single = [ratio_at(n, [mean], floor=0.05) for n, mean in zip(SIX, means, strict=False)]
+    found = crossover(single)
+    assert found.kind == "at" and found.length is not None and 1024 < found.length < 2048
+    assert crossover([ratio_at(n, [0.1], floor=0.4) for n in SIX]).kind == "indistinguishable"
+    # lengths that say nothing make no stretch of indistinguishable ones
+    assert crossover([*ratios([0.8, 0.9], 0.01), ratio_at(4096, [0.9])]).kind == "above"
+
+
 def test_a_generations_ratio_is_taken_within_its_rounds() -> None:
     logs = generation_ratios([[2.0, 8.0], [3.0]], [[1.0, 2.0], [3.0, 9.0], [1.0]])
     assert logs == pytest.approx([math.log(8) / 2, 0.0])

@@ -46,13 +46,16 @@ def generation_ratios(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]
     ]
 
 
-def ratio_at(length: int, logs: Sequence[float], lengths: int = 1) -> Ratio:
+def ratio_at(length: int, logs: Sequence[float], lengths: int = 1, floor: float = math.nan) -> Ratio:
     """The mean log ratio with Student's t interval over generations, or over rounds if there was one generation.
 
     Args:
         logs: one value a generation (or round).
         lengths: of the whole curve; the level is Bonferroni's, so that no length stands out by chance.
+        floor: the noise floor, relative; of a single value it stands, doubled, for the interval.
     """
+    if len(logs) == 1:
+        return Ratio(length, logs[0], logs[0] - math.log1p(2 * floor), logs[0] + math.log1p(2 * floor))
     found = over_seeds(logs, level=1 - 0.05 / lengths)
     return Ratio(length, found.mean, found.low, found.high)
 
@@ -61,11 +64,12 @@ def crossover(ratios: Sequence[Ratio], margin: float = MARGIN) -> Crossover:
     """Where the sign of ln(a / b) changes for good, interpolated in log n.
 
     A length counts for one side if its ratio leaves the margin and its interval excludes 1. Where the curve hovers
-    around 1 in between, the answer is the stretch of lengths, not a number.
+    around 1 in between, the answer is the stretch of lengths, not a number. Lengths without an interval say nothing.
     """
+    ratios = [ratio for ratio in ratios if not math.isnan(ratio.low)]
     signs = [_side(ratio, margin) for ratio in ratios]
     clear = [place for place, sign in enumerate(signs) if sign]
-    if not ratios or all(math.isnan(ratio.low) for ratio in ratios):
+    if not ratios:
         return Crossover("unknown")
     if not clear:
         return _stretch(ratios, 0, len(ratios) - 1, None)
