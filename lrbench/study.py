@@ -32,7 +32,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 from time import monotonic
 from typing import Any, Literal, Protocol
 
@@ -117,7 +117,7 @@ class Study:
     reference: str  # label of the backend that the others are compared with while measuring
     noise: Noise | None
     peak_flops: dict[str, float | None]  # FLOP/s of matrix products at "start" and "end"
-    environment: dict[str, Any]  # of the start; load and run-queue delay of the end in "at_end"
+    environment: dict[str, Any]  # of the start; load of the end in "at_end", median wait of blocks "run_queue_delay"
     seconds: dict[str, float]  # "total", "measured" (calls of regions), "imports", "overhead" (the rest)
     warnings: list[str] = field(default_factory=list)
 
@@ -203,6 +203,7 @@ class _Driver:
         self.seconds: dict[str, tuple[int, float]] = {}  # of the longest length that a curve has been timed at
         self.ended: dict[str, str] = {}  # curves that ran out, and of what
         self.done: list[ScalePoint] = []
+        self.delays: list[float] = []  # shares of blocks that waited for a CPU
         self.peak: float | None = None
 
     def run(self) -> Study:
@@ -220,7 +221,9 @@ class _Driver:
         for length in todo:
             self._length(length, [other for other in todo if other >= length])
         at_end, end = self._machine() if todo else (environment, None)
-        return self._study(environment | {"at_end": moment(at_end)}, {"start": start, "end": end})
+        waited = median(self.delays) if self.delays else None
+        environment |= {"at_end": moment(at_end), "run_queue_delay": waited}
+        return self._study(environment, {"start": start, "end": end})
 
     # which points there are
 
@@ -369,6 +372,7 @@ class _Driver:
         )
         times = racers.run()
         self.measured_s += racers.measured_s
+        self.delays += [delay for each in times.values() for delay in each.delays]
         for name in specs:
             found[name][1].times = times[name]
         return (twice, times[CONTROL]) if twice else None

@@ -121,8 +121,11 @@ class Forked:
         return _Process(Channel(ours), reply["pid"], self._reap, target, payload, limits, timeout_s)
 
     def _reap(self, pid: int, grace_s: float) -> int:
-        self._control.send(json.dumps({"reap": pid, "grace_s": grace_s}).encode())
-        return int(self._reply()["code"])
+        try:
+            self._control.send(json.dumps({"reap": pid, "grace_s": grace_s}).encode())
+            return int(self._reply()["code"])
+        except (OSError, Failure):
+            return -signal.SIGTERM  # the server is gone, and its children with it
 
     def _reply(self) -> dict[str, Any]:
         try:

@@ -61,10 +61,13 @@ class MemoryProbe:
             self._held = self.region.run()
             self._clean()
             found = cuda_peak(self.region)
-        else:
+        elif self.region.device.type == "cpu":
             found = {"extra": highest(allocator_events(self.region)), "reserved": None}
-        spent = {"spent_s": perf_counter() - started}
-        return found | spent | {"total": found["extra"] + live, "notes": self.region.notes}
+        else:
+            self._held = self.region.run()
+            found = {"extra": None, "reserved": None}  # whose allocator keeps no peak: no figure, never 0
+        total = None if found["extra"] is None else found["extra"] + live
+        return found | {"spent_s": perf_counter() - started, "total": total, "notes": self.region.notes}
 
     def resident(self) -> dict[str, Any]:
         """High-water mark of the process in one call; None where the system keeps none."""
@@ -100,7 +103,7 @@ class Saved:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in self._given:
             self._seen[storage.data_ptr()] = storage.nbytes()
-        return tensor
+        return tensor.detach()  # an output that is kept by its own node would keep itself for ever
 
     @property
     def bytes(self) -> int:
@@ -146,13 +149,13 @@ def cuda_peak(region: Region) -> dict[str, int]:
     }
 
 
-def judge(extra: int, resident: int | None, reset: bool) -> tuple[int | None, bool | None, list[str]]:
+def judge(extra: int | None, resident: int | None, reset: bool) -> tuple[int | None, bool | None, list[str]]:
     """The resident figure as published, whether both agree, and flags.
 
     The kernel adds up its counters of each CPU late: with many CPUs the absolute term grows.
     """
     flags = [] if reset or resident is None else ["rss_unreset"]
-    if resident is None:
+    if resident is None or extra is None:
         return None, None, flags
     if max(extra, resident) < FLOOR_BYTES:
         return None, None, [*flags, "below_resolution"]
@@ -166,6 +169,8 @@ def method(device: str) -> str:
     """How the figures are obtained here."""
     if device.startswith("cuda"):
         return "torch.cuda.max_memory_allocated above memory_allocated"
+    if device != "cpu":
+        return "none: this device's allocator keeps no peak"
     if STATUS.exists():
         return "allocator events; VmHWM after reset, mmap threshold pinned"
     return "allocator events; resident peak of the process is advisory"

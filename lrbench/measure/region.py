@@ -114,6 +114,8 @@ class Region:
         """Wait for the device."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
+        elif self.device.type == "mps":
+            torch.mps.synchronize()
 
     @property
     def notes(self) -> list[str]:

@@ -128,6 +128,7 @@ def main() -> None:
     control.send(json.dumps({"refused": reason} if reason else {"ready": os.getpid()}).encode())
     if not reason:
         loop(control)
+    os._exit(0)  # taking the libraries down in order takes a second
 
 
 if __name__ == "__main__":

@@ -76,6 +76,7 @@ class TimeWorker:
             return self._events()
         started = perf_counter()
         self._held = self.region.run()
+        self.region.synchronize()
         return perf_counter() - started
 
     def _events(self) -> float:
