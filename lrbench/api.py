@@ -19,7 +19,7 @@ from lrbench.executors.inline import InlineExecutor, is_first, launched_once_a_d
 from lrbench.executors.local import LocalExecutor
 from lrbench.plan import Cell
 from lrbench.records import RunRecord, Status, load, read, write
-from lrbench.specs import Grid, PresetName
+from lrbench.specs import Grid, PresetName, ScaleGrid, parse
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -157,6 +157,43 @@ def load_results(*places: Path | str) -> "pd.DataFrame":
     import pandas as pd
 
     return pd.json_normalize([record.to_json() for record in load(places or [out_folder(None)])])
+
+
+def scale(
+    *,
+    models: Sequence[str],
+    lengths: Sequence[int] | str,
+    mode: str = "train",
+    out: Path | str | None = None,
+    **grid: Any,
+) -> "pd.DataFrame":
+    """Measure peak memory and wall-clock of attentions over lengths, or read the study if that has been done.
+
+    Args:
+        models, lengths, mode: as `--models`, `--lengths`, `--mode` of `lrbench scale`.
+        out: the results folder; by default that of the command.
+        grid: further words of a suite's `scale` section: `tokens`, `width`, `dtype`, `memory_limit`, `precision`, …
+
+    Returns:
+        One row a point, nested fields as `time_ms.median`; its `attrs["record"]` holds the fits.
+
+    Raises:
+        SpecError, Unsupported: the request is wrong.
+        Missing: a device or a package is not there.
+    """
+    import pandas as pd
+
+    from lrbench.scalestudy import Request, run_studies
+
+    wanted = parse(ScaleGrid, {"models": list(models), "lengths": lengths, "modes": [mode], **grid}, "scale")
+    folder = out_folder(out)
+    check_writable(folder)
+    (measured,) = run_studies(wanted, Request(folder))
+    frame = pd.json_normalize(
+        [point.model_dump(mode="json", by_alias=True, exclude={"spec", "settings"}) for point in measured.points]
+    )
+    frame.attrs["record"] = measured.record.to_json()
+    return frame
 
 
 def out_folder(given: Path | str | None) -> Path:

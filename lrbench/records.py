@@ -156,13 +156,19 @@ def write(record: RunRecord, folder: Path) -> None:
 
 
 def read(path: Path) -> RunRecord | None:
-    """A record, or None with a warning that names the file if it is damaged or newer than this program."""
+    """A record, or None with a warning that names the file if it is damaged or newer than this program.
+
+    The record of a scaling study is none of a run, and no reason for a warning.
+    """
     try:
-        return RunRecord.model_validate(json.loads(path.read_text(encoding="utf-8")))
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(found, dict) and str(found.get("schema")).startswith("lrbench.study/"):
+            return None
+        return RunRecord.model_validate(found)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        log.warning("%s is left out: %s", path, _why(error))
+        log.warning("%s is left out: %s", path, why(error, "lrbench.run/1"))
         return None
 
 
@@ -175,11 +181,12 @@ def load(places: Iterable[Path | str]) -> list[RunRecord]:
     return [record for path in found if (record := read(path)) is not None]
 
 
-def _why(error: Exception) -> str:
+def why(error: Exception, schema: str) -> str:
+    """Why a file was not read, in one line; `schema` is what this version reads."""
     if isinstance(error, ValidationError):
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
         if field == "schema":
-            return f"its schema is {first['input']!r}, this version reads lrbench.run/1"
+            return f"its schema is {first['input']!r}, this version reads {schema}"
         return f"{field}: {first['msg']}"
     return f"not valid JSON ({error})" if isinstance(error, ValueError) else str(error)

@@ -6,21 +6,26 @@ the file, the field and the nearest valid name.
 
 import hashlib
 import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from lrbench.errors import SpecError, nearest
+from lrbench.lengths import parse_lengths
+from lrbench.quantities import parse_bytes, parse_seconds, parse_share
 
 Count = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 PresetName = Literal["tiny", "small", "paper"]
 Dtype = Literal["fp32", "bf16", "fp16"]
 Schedule = Literal["constant", "linear", "cosine", "rsqrt"]
+Mode = Literal["forward", "train", "stream"]
+Level = Literal["layer", "model"]
 
 
 class Frozen(BaseModel):
@@ -173,11 +178,66 @@ class Grid(Frozen):
     compile: bool = False
 
 
+def _lengths(given: Any) -> Any:
+    """Lengths as typed, or a list of numbers and of such texts."""
+    parts = given if isinstance(given, (list, tuple)) else [given]
+    return parse_lengths(",".join(map(str, parts)))
+
+
+def _typed(parse_text: Callable[[str, str], float], where: str) -> BeforeValidator:
+    """Amounts may carry their unit."""
+    return BeforeValidator(lambda given: parse_text(given, where) if isinstance(given, str) else given)
+
+
+class ScaleGrid(Frozen):
+    """Models × lengths, with the words of the command line; one study for each mode."""
+
+    models: list[str]
+    lengths: Annotated[list[int], BeforeValidator(_lengths)]
+    modes: list[Mode] = ["train"]
+    batch: Count | None = None  # sequences; 1 unless `tokens` is given
+    tokens: Count | None = None  # batch × length, kept at every length
+    width: Count = 512
+    heads: Count = 8
+    causal: bool = False
+    level: Level = "layer"
+    dtype: Dtype = "fp32"
+    device: str = "auto"
+    threads: Count | None = None
+    compile: bool = False
+    seed: Annotated[int, Field(ge=0)] = 0
+    memory_limit: Annotated[int, Field(ge=1), _typed(parse_bytes, "--memory-limit")] | None = None  # bytes
+    time_limit: Annotated[float, Field(gt=0), _typed(parse_seconds, "--time-limit")] = 60.0  # seconds a call
+    precision: Annotated[float, Field(gt=0, lt=1), _typed(parse_share, "--precision")] = 0.05
+    budget: Annotated[float, Field(gt=0), _typed(parse_seconds, "--budget")] = 480.0  # seconds a study
+
+    @model_validator(mode="after")
+    def _sizes_go_together(self) -> "ScaleGrid":
+        if self.width % self.heads:
+            raise SpecError(
+                f"--width {self.width} is not divisible by --heads {self.heads}", "choose heads that divide the width"
+            )
+        if self.batch is not None and self.tokens is not None:
+            raise SpecError("--batch and --tokens exclude one another", "--tokens keeps batch × length constant")
+        odd = [length for length in self.lengths if self.tokens is not None and self.tokens % length]
+        if odd:
+            raise SpecError(
+                f"--tokens {self.tokens} is no multiple of length {odd[0]}",
+                f"choose a multiple of every length, such as {math.lcm(*self.lengths)}",
+            )
+        return self
+
+    def batch_at(self, length: int) -> int:
+        """Sequences side by side at a length."""
+        return self.tokens // length if self.tokens is not None else self.batch or 1
+
+
 class Suite(Frozen):
-    """`configs/NAME.yaml`: what one command runs."""
+    """`configs/NAME.yaml`: what one command runs. `grid` is for `lrbench run`, `scale` for `lrbench scale`."""
 
     summary: str = ""
-    grid: Grid
+    grid: Grid | None = None
+    scale: ScaleGrid | None = None
 
 
 Parsed = TypeVar("Parsed", bound=BaseModel)
@@ -220,7 +280,9 @@ def _fields_at(model: type[BaseModel], path: list[str]) -> set[str]:
     if field is None:
         return set()
     inner: Any = field.annotation
-    if get_args(inner):  # a mapping: its key is part of the path
+    if type(None) in get_args(inner):
+        inner = next(kind for kind in get_args(inner) if kind is not type(None))
+    elif get_args(inner):  # a mapping: its key is part of the path
         inner, rest = get_args(inner)[-1], rest[1:]
     return _fields_at(inner, rest) if isinstance(inner, type) and issubclass(inner, BaseModel) else set()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lrbench import catalog, plan
+from lrbench import catalog, plan, scaleplan
 from lrbench.errors import LrbenchError, SpecError, UnknownName
 from lrbench.registry import backends, check_options, split_list, split_settings, typed_settings
 from lrbench.specs import Grid, Suite, parse, read_yaml
@@ -144,8 +144,11 @@ def test_every_card_is_complete(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", catalog.names("configs"))
-def test_every_suite_resolves_to_cells(name: str) -> None:
-    assert plan.cells(catalog.suite(name).grid, Path("out"))
+def test_every_suite_resolves_to_cells_or_points(name: str) -> None:
+    suite = catalog.suite(name)
+    assert suite.grid or suite.scale
+    assert suite.grid is None or plan.cells(suite.grid, Path("out"))
+    assert suite.scale is None or all(study.points for study in scaleplan.studies(suite.scale, Path("out")))
 
 
 @pytest.mark.parametrize(
@@ -181,6 +184,9 @@ def test_an_unknown_key_of_a_suite_names_the_nearest() -> None:
     with refused() as caught:
         parse(Suite, {"grid": {"models": ["full"], "tasks": ["listops"], "sead": 1}}, "suite.yaml")
     assert message(caught) == "suite.yaml: grid.sead: unknown field | did you mean 'seeds'?"
+    with refused() as caught:
+        parse(Suite, {"scale": {"models": ["full"], "lengths": 512, "widht": 64}}, "suite.yaml")
+    assert message(caught) == "suite.yaml: scale.widht: unknown field | did you mean 'width'?"
 
 
 def test_cards_are_found_in_the_users_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from lrbench._version import __version__
-from lrbench.cli import data, doctor, listing, report, run
+from lrbench.cli import data, doctor, listing, report, run, scale
 from lrbench.cli.spellings import accepted
 from lrbench.errors import LrbenchError
 from lrbench.executors.inline import is_first
@@ -27,6 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("run")(run.command)
+app.command("scale")(scale.command)
 app.command("report")(report.command)
 app.command("list")(listing.command)
 app.add_typer(data.app, name="data")

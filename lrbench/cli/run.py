@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lrbench.cli import options as opt
+from lrbench.cli.spellings import DTYPES
 from lrbench.errors import SpecError
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from lrbench.specs import Grid, RunSpec
 
 TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
-DTYPES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32"}
 
 
 def command(
@@ -112,7 +112,10 @@ def _grid(suite: str | None, given: dict[str, Any], sets: dict[str, Any]) -> "Gr
     from lrbench import catalog
     from lrbench.specs import Grid, parse
 
-    base = catalog.suite(suite).grid.model_dump() if suite else {}
+    found = catalog.suite(suite) if suite else None
+    if found and found.grid is None:
+        raise SpecError(f"--suite {suite}: it has no grid of models and tasks", f"lrbench scale --suite {suite}")
+    base = found.grid.model_dump() if found and found.grid else {}
     merged = {**base, **{key: value for key, value in given.items() if value is not None}}
     merged["set"] = {**merged.get("set", {}), **sets}
     for name, flag in (("models", "--model"), ("tasks", "--task")):

@@ -15,10 +15,16 @@ ALIASES = {
     "--output": "--out",
     "--batch-size": "--batch",
     "--max-steps": "--steps",
+    "--length": "--lengths",
+    "--seq-lens": "--lengths",
+    "--modes": "--mode",
+    "--levels": "--level",
+    "--dim": "--width",
     "--num-workers": "--workers",
     "--data-dir": "--data",
     "--cache": "--cache-dir",
 }
+DTYPES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32"}
 
 
 def accepted(arguments: list[str]) -> list[str]:

@@ -26,5 +26,10 @@ def on_cpu(device: str) -> bool:
     return device == "cpu" or (device == "auto" and not _accelerated())
 
 
+def accelerator() -> str:
+    """The accelerator that `auto` comes to where there is one."""
+    return "cuda" if torch.cuda.is_available() else "mps"
+
+
 def _accelerated() -> bool:
     return torch.cuda.is_available() or torch.backends.mps.is_available()

@@ -1,0 +1,31 @@
+"""Shares a study's time out: every length gets what it needs at least, and an equal part of what is left."""
+
+from collections.abc import Mapping, Sequence
+
+CALLS = 5.4  # of the slowest backends at least: for memory two and a forward pass, then two to warm up and one block
+POINT_S = 1.0  # at least, for processes and small calls
+TIMEOUT_FACTOR = 3.0  # no neighbour took more than 2.8 times what the square of the length says
+
+
+def grown(seconds: float, flops: tuple[int | None, int | None], lengths: tuple[int, int]) -> float:
+    """What a call takes at the second length if it takes `seconds` at the first: by its operations, else by n²."""
+    before, after = flops
+    if before and after:
+        return seconds * after / before
+    return seconds * (lengths[1] / lengths[0]) ** 2
+
+
+def worst_s(seconds: float, length: int, longer: int) -> float:
+    """What a call will not exceed at a longer length."""
+    return TIMEOUT_FACTOR * seconds * (longer / length) ** 2
+
+
+def least_s(calls_s: Sequence[float]) -> float:
+    """What a length takes at least, given the time of one call of each backend."""
+    return sum(POINT_S + CALLS * call_s for call_s in calls_s)
+
+
+def share(left_s: float, least: Mapping[int, float], length: int) -> float:
+    """What of `left_s` the time pass at `length` may take; `least` holds this length and all longer ones."""
+    spare_s = max(0.0, left_s - sum(least.values()))
+    return least[length] + spare_s / len(least)
