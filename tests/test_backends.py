@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lrbench import testing
+from lrbench import attention, testing
 from lrbench.backends.base import LayerConfig, Mixer, check_divisible
 from lrbench.backends.performer import Performer, orthogonal
 from lrbench.errors import SpecError, Unsupported
@@ -507,6 +507,23 @@ def test_performer_goes_on_redrawing_alike_after_a_resume():
     for mixer in (one, other, one, other):
         mixer.before_step()
     assert torch.equal(one.directions, other.directions) and not torch.equal(one.directions, first)
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("local[window=63]", "covers inputs of at most 64 tokens"),
+        ("longformer[window=63]", "covers inputs of at most 64 tokens"),
+        ("linformer[k=64]", "save nothing"),
+        ("local[window=62]", None),
+        ("longformer[window=62]", None),
+        ("longformer[window=63,dilation=2]", None),
+        ("linformer[k=63]", None),
+    ],
+)
+def test_settings_that_make_a_method_another_are_noted(text: str, told: str | None):
+    notes = attention(text, dim=8, heads=2, max_len=64).notes
+    assert notes == [] if told is None else told in notes[0]
 
 
 def test_a_thousand_eval_calls_change_no_buffer():  # lucidrains/performer-pytorch#10

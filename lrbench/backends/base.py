@@ -110,6 +110,12 @@ class HeadMixer(Mixer):
         return self.out(mixed.transpose(1, 2).flatten(-2))
 
 
+def covers_all(window: int, cfg: LayerConfig) -> list[str]:
+    """The note of a sliding window that no input is longer than."""
+    full = window >= cfg.max_len - 1
+    return [f"a window of {window} covers inputs of at most {cfg.max_len} tokens: full attention"] if full else []
+
+
 def check_divisible(dim: int, heads: int) -> int:
     """The width of one head, or an error that names both numbers."""
     if dim % heads:

@@ -44,6 +44,12 @@ class Linformer(HeadMixer):
         self.key_slots = first.key_slots if isinstance(first, Linformer) else self.slots()
         self.value_slots = self.slots() if sharing in ("none", "headwise") else self.key_slots
 
+    @property
+    def notes(self) -> list[str]:
+        """Whether there are fewer slots than tokens."""
+        longest = self.cfg.max_len
+        return [f"{self.k} slots for inputs of at most {longest} tokens save nothing"] if self.k >= longest else []
+
     def slots(self) -> nn.Parameter:
         """E or F; each slot starts as a random mean of unit variance."""
         shape = (self.k, self.cfg.max_len)

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lrbench.backends import ops
-from lrbench.backends.base import HeadMixer, LayerConfig, check_option
+from lrbench.backends.base import HeadMixer, LayerConfig, check_option, covers_all
 
 
 class Local(HeadMixer):
@@ -23,6 +23,11 @@ class Local(HeadMixer):
         super().__init__(cfg)
         check_option("window", window, window >= 0, "of at least 0")
         self.window = window
+
+    @property
+    def notes(self) -> list[str]:
+        """Whether there is anything outside the window."""
+        return covers_all(self.window, self.cfg)
 
     def attend(
         self,

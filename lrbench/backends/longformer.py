@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from lrbench.backends import ops
-from lrbench.backends.base import HeadMixer, LayerConfig, check_option
+from lrbench.backends.base import HeadMixer, LayerConfig, check_option, covers_all
 
 
 class Longformer(HeadMixer):
@@ -42,8 +42,9 @@ class Longformer(HeadMixer):
 
     @property
     def notes(self) -> list[str]:
-        """The causal form loses its global tokens."""
-        return ["causal: no global tokens"] if self.cfg.causal and self.cfg.readout else []
+        """The causal form loses its global tokens; and whether there is anything outside the window."""
+        lost = ["causal: no global tokens"] if self.cfg.causal and self.cfg.readout else []
+        return lost + (covers_all(self.window, self.cfg) if self.dilation == 1 else [])
 
     def forward(
         self, x: Float[Tensor, "rows seq dim"], *, mask: Bool[Tensor, "rows seq"] | None = None
