@@ -393,7 +393,7 @@ class _Driver:
             least=options.least_generations,
             most=options.most_generations,
             rounds=options.rounds,
-            budget_s=budget.share(left_s, least, length),
+            budget_s=budget.share(options.budget_s, left_s, least, length),
             time_limit_s=options.time_limit_s,
         )
 
@@ -408,7 +408,8 @@ class _Driver:
             if budget.worst_s(seconds, length, longer) <= self.options.time_limit_s:
                 shorter = self._prediction(spec.model_copy(update={"length": length}))
                 counts = (shorter.model, self._prediction(spec).model)
-                grown[name] = budget.grown(seconds, counts, (length, longer))
+                after_s = budget.grown(seconds, counts, (length, longer))
+                grown[name] = budget.likely_s(after_s, counts[1], self.peak)
         return grown
 
     def _seconds_at(self, name: str, length: int) -> float:

@@ -201,11 +201,14 @@ def test_a_study_of_nothing_or_of_unlike_points_is_refused(tmp_path: Path) -> No
 
 
 def test_each_length_gets_what_it_needs_and_an_equal_part_of_the_rest() -> None:
-    assert budget.share(100.0, {1: 10.0, 2: 20.0, 4: 40.0}, 1) == 20.0
-    assert budget.share(5.0, {1: 10.0, 2: 20.0}, 1) == 10.0
+    assert budget.share(100.0, 100.0, {1: 10.0, 2: 20.0, 4: 40.0}, 1) == 20.0
+    assert budget.share(100.0, 5.0, {1: 10.0, 2: 20.0}, 1) == 10.0
+    assert budget.share(100.0, 5.0, {1: 1.0, 2: 20.0}, 1) == 5.0
 
 
 def test_longer_calls_are_foreseen_by_operations_or_by_the_square() -> None:
     assert budget.grown(1.0, (10, 30), (1, 2)) == 3.0
     assert budget.grown(1.0, (None, 30), (1, 2)) == 4.0
     assert budget.worst_s(1.0, 512, 1024) == 12.0
+    assert budget.likely_s(50.0, 400, 100.0) == 10.0
+    assert budget.likely_s(50.0, None, 100.0) == budget.likely_s(50.0, 400, None) == 50.0
