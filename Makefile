@@ -35,8 +35,9 @@ lint: $(READY) ## style, types, who imports whom, and that every YAML file parse
 reproduce: $(READY) ## run the suite configs/reproduce.yaml on the CPU and report on it; records in results/reproduce
 	$(BIN)/lrbench run --suite reproduce --device cpu --workers 2 --out results/reproduce
 
-bench: $(READY) ## time the harness itself
+bench: $(READY) ## time the harness itself, then the long acceptance tests of the measuring core: an hour, quiet machine
 	$(BIN)/python bench/run.py
+	$(BIN)/python bench/acceptance.py
 
 clean: ## remove .venv, caches and build products; results stay
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
