@@ -216,6 +216,15 @@ def test_without_a_reset_the_resident_figure_says_so() -> None:
     assert memory.judge(64 * MIB, None, reset=False) == (None, None, [])
 
 
+def test_an_earlier_higher_peak_is_forgotten() -> None:
+    held = np.ones(50 * MIB)  # 400 MiB
+    del held
+    before = memory.high_water_mark()
+    assert memory.reset_high_water_mark()
+    after = memory.high_water_mark()
+    assert before is not None and after is not None and before - after > 200 * MIB
+
+
 def test_a_running_total_is_no_sum() -> None:
     events = [(3, -100), (1, 100), (2, 50), (4, 60), (5, -110)]
     assert memory.highest(events) == 150
