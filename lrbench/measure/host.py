@@ -3,7 +3,6 @@
 import ctypes
 import gc
 import importlib
-import os
 import resource
 import signal
 import sys
