@@ -216,6 +216,15 @@ def test_without_a_reset_the_resident_figure_says_so() -> None:
     assert memory.judge(64 * MIB, None, reset=False) == (None, None, [])
 
 
+def test_an_earlier_higher_peak_is_forgotten() -> None:
+    held = np.ones(50 * MIB)  # 400 MiB
+    del held
+    before = memory.high_water_mark()
+    assert memory.reset_high_water_mark()
+    after = memory.high_water_mark()
+    assert before is not None and after is not None and before - after > 200 * MIB
+
+
 def test_a_running_total_is_no_sum() -> None:
     events = [(3, -100), (1, 100), (2, 50), (4, 60), (5, -110)]
     assert memory.highest(events) == 150
@@ -529,7 +538,7 @@ def test_a_race_ends_when_it_is_precise() -> None:
 def test_a_race_that_stays_imprecise_says_so() -> None:
     rng = random.Random(1)
     host: Any = Clockwork(lambda key: math.exp(rng.gauss(0.0, 1.0)))
-    times = race(host, PAIR, least=3, most=6).run()
+    times = race(host, PAIR, least=3, most=6, budget_s=math.inf).run()
     assert len(times["local"].rounds) == 6
     assert time_flags(times["local"], 0.05) == ["precision_missed"]
 

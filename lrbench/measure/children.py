@@ -67,6 +67,10 @@ def children(device: str, in_process: bool = False) -> Children:
     return Forked() if sys.platform == "linux" and device == "cpu" else Spawned()
 
 
+# whatever a plug-in prints goes nowhere, and answers take another way
+SILENT: dict[str, Any] = {name: subprocess.DEVNULL for name in ("stdin", "stdout", "stderr")}
+
+
 class Forked:
     """Children forked from a preloaded single-threaded server: some 20 ms each.
 
@@ -83,9 +87,7 @@ class Forked:
             self._server = subprocess.Popen(
                 [sys.executable, "-m", "lrbench.measure.server", str(theirs.fileno()), *modules],
                 pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+                **SILENT,
                 env=os.environ | ONE_THREAD,
                 start_new_session=True,  # Ctrl-C reaches the study alone
             )
@@ -152,9 +154,7 @@ class Spawned:
             process = subprocess.Popen(
                 [sys.executable, "-m", "lrbench.measure.spawned", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+                **SILENT,
                 start_new_session=True,
             )
 

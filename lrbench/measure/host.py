@@ -3,7 +3,6 @@
 import ctypes
 import gc
 import importlib
-import os
 import resource
 import signal
 import sys
@@ -43,8 +42,6 @@ taken = Limits()  # those of this process
 
 def serve(channel: Channel) -> None:
     """Answer until the other side is gone. The first message is `{target, payload, limits}`, later ones calls."""
-    # whatever a plug-in prints goes nowhere, and the channel is out of its reach
-    silence()
     # hundreds of thousands of objects of libraries: a collection need not look at them, nor copy their pages
     gc.freeze()
     try:
@@ -142,14 +139,6 @@ def end_with_parent() -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
-
-
-def silence() -> None:
-    """Send what is printed nowhere."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (1, 2):
-        os.dup2(nowhere, stream)
-    os.close(nowhere)
 
 
 def _libc() -> Any:
