@@ -142,7 +142,7 @@ class Race:
                 self._try(key, lambda key=key: self._warm(key, workers, call_s))  # type: ignore[misc]
                 self._tick()
             cost_s = sum(block_cost_s(call_s[key]) for key in self._racing() if key in call_s)
-            rounds = int(max(1, min(self._rules.rounds, (until - monotonic()) // max(cost_s, 1e-6))))
+            rounds = int(max(1, min(self._rules.rounds, (until - monotonic()) / max(cost_s, 1e-6))))
             for key in self._racing():
                 self.times[key].rounds.append([])
             for _ in range(rounds):
