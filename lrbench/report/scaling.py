@@ -131,9 +131,10 @@ def _about_points(points: Sequence[ScalePoint]) -> Iterator[str]:
 
 
 def _exponents(record: StudyRecord) -> Table:
-    table = _new_table("exponent of", "time", "95 %", "like", "memory", "95 %", "like")
+    table = _new_table("exponent of", "time", "95 %", "like", "memory", "95 %")
     for name, model in record.models.items():
-        table.add_row(escape(name), *_exponent(model.time), *_exponent(model.memory))
+        # what memory is like its exponent says well enough, and eighty columns hold no more
+        table.add_row(escape(name), *_exponent(model.time), *_exponent(model.memory)[:2])
     return table
 
 
@@ -150,7 +151,7 @@ def _about_exponents(record: StudyRecord) -> Iterator[str]:
         yield "o above a constant overhead, which is more than a tenth of the time at the smallest length."
     if any(fit.cliff for fit in found):
         yield "c a cliff was found: the exponent is that of the lengths behind it (– where they are fewer than three)."
-    yield "like: laws that the whole curve does not contradict, each with a constant overhead (from five lengths on)."
+    yield "like: laws that the times do not contradict, each with a constant overhead (from five lengths on)."
     for name, model in record.models.items():
         for curve, fit in (("time", model.time), ("memory", model.memory)):
             if fit and fit.cliff:
