@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -75,16 +74,6 @@ class TaskData:
     def splits(self) -> dict[str, Split]:
         """The three splits by name."""
         return dict(zip(SPLITS, (self.train, self.validation, self.test), strict=True))
-
-
-class Loader(Protocol):
-    """`load` of a module of this folder, or of a file beside a user's card. Its own options are keyword-only.
-
-    Beside it the module may have `describe(example) -> str`, for people, and `verify(data, request)` with the
-    same options, which returns `checks.Check`s.
-    """
-
-    def __call__(self, request: DataRequest, cache: Path) -> TaskData: ...
 
 
 def limited(split: Split, limit: int | float | None) -> Split:
