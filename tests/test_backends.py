@@ -2,12 +2,12 @@
 
 import copy
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import torch
+from oracles import Reference, classic, pairs
 from torch import Tensor
 
 from lrbench import attention, testing
@@ -16,7 +16,6 @@ from lrbench.backends.performer import Performer, orthogonal
 from lrbench.errors import SpecError, Unsupported
 from lrbench.registry import backends
 
-Reference = Callable[[Mixer, Tensor, Tensor], Tensor]
 OFFENDERS = Path(__file__).parent / "offenders"
 
 
@@ -28,123 +27,29 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-# --- oracles: plain n x n maths in float64, from the equations and not from our code ---
-
-
-def project(linear: torch.nn.Linear, x: Tensor, mixer: Mixer) -> Tensor:
-    rows, seq, _ = x.shape
-    return (x @ linear.weight.T).view(rows, seq, mixer.cfg.heads, mixer.cfg.head_dim).transpose(1, 2)
-
-
-def merge(mixed: Tensor, mixer: Mixer) -> Tensor:
-    rows, heads, seq, head_dim = mixed.shape
-    return mixed.transpose(1, 2).reshape(rows, seq, heads * head_dim) @ mixer.out.weight.T
-
-
-def pairs(seq: int, causal: bool) -> tuple[Tensor, Tensor, Tensor]:
-    i, j = torch.arange(seq)[:, None], torch.arange(seq)[None]
-    return i, j, (j <= i) if causal else torch.ones(seq, seq, dtype=torch.bool)
-
-
-def softmax_of(q: Tensor, k: Tensor, allowed: Tensor) -> Tensor:
-    weights = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).exp() * allowed
-    total = weights.sum(-1, keepdim=True)
-    return weights / torch.where(total == 0, 1.0, total)
-
-
-def softmax_over(sees: Callable[[Tensor, Tensor], Tensor | bool]) -> Reference:
-    def reference(mixer, x, mask):
-        i, j, allowed = pairs(x.shape[1], mixer.cfg.causal)
-        allowed = allowed & sees(i, j) & mask[:, None, None]
-        q, k, v = (project(part, x, mixer) for part in (mixer.query, mixer.key, mixer.value))
-        return merge(softmax_of(q, k, allowed) @ v, mixer)
-
-    return reference
-
-
-def window_and_globals(window: int, dilation: int = 1) -> Reference:
-    def reference(mixer, x, mask):
-        i, j, allowed = pairs(x.shape[1], mixer.cfg.causal)
-        count = 0 if mixer.cfg.causal else mixer.cfg.readout
-        near = ((i - j).abs() <= window * dilation) & ((i - j) % dilation == 0)
-        allowed = allowed & (near | (j < count)) & mask[:, None, None]
-        q, k, v = (project(part, x, mixer) for part in (mixer.query, mixer.key, mixer.value))
-        mixed = softmax_of(q, k, allowed) @ v
-        if count:
-            own = (mixer.query_global, mixer.key_global, mixer.value_global)
-            q, k, v = (project(part, x, mixer) for part in own)
-            mixed = torch.where(i < count, softmax_of(q, k, mask[:, None, None].expand_as(allowed)) @ v, mixed)
-        return merge(mixed, mixer)
-
-    return reference
-
-
-def slots(mixer, x, mask):
-    q, k, v = (project(part, x, mixer) for part in (mixer.query, mixer.key, mixer.value))
-    e, f = (table.expand(mixer.cfg.heads, -1, -1)[:, :, : x.shape[1]] for table in (mixer.key_slots, mixer.value_slots))
-    k, v = (torch.einsum("hkn,rhnd->rhkd", table, part * mask[:, None, :, None]) for table, part in ((e, k), (f, v)))
-    return merge(softmax_of(q, k, torch.ones((), dtype=torch.bool)) @ v, mixer)
-
-
-def kernel_matrix(phi: Callable[[Mixer, Tensor], Tensor]) -> Reference:
-    def reference(mixer, x, mask):
-        _, _, allowed = pairs(x.shape[1], mixer.cfg.causal)
-        q, k, v = (project(part, x, mixer) for part in (mixer.query, mixer.key, mixer.value))
-        weights = phi(mixer, q) @ phi(mixer, k).transpose(-1, -2) * (allowed & mask[:, None, None])
-        total = weights.sum(-1, keepdim=True)
-        return merge(weights @ v / torch.where(total == 0, 1.0, total), mixer)
-
-    return reference
-
-
-def positive(mixer: Mixer, x: Tensor) -> Tensor:
-    x = x / x.shape[-1] ** 0.25
-    return (x @ mixer.directions.T - x.square().sum(-1, keepdim=True) / 2).exp() / math.sqrt(mixer.features)
-
-
-def rectified(mixer: Mixer, x: Tensor) -> Tensor:
-    return (x @ mixer.directions.T).clamp(min=0) / math.sqrt(mixer.features) + 1e-3
-
-
-def token_by_token(mixer, x, mask):
-    def phi(t: Tensor) -> Tensor:
-        return torch.where(t > 0, t + 1, t.exp())
-
-    q, k, v = (project(part, x, mixer) for part in (mixer.query, mixer.key, mixer.value))
-    seq, state, norm = x.shape[1], 0.0, 0.0
-    read = []
-    for t in range(seq):
-        keep = mask[:, None, t, None]
-        state = state + (phi(k[:, :, t]) * keep)[..., None] * v[:, :, t, None]
-        norm = norm + phi(k[:, :, t]) * keep
-        read.append((state, norm))
-    if not mixer.cfg.causal:
-        read = read[-1:] * seq
-    out = []
-    for t, (state, norm) in enumerate(read):
-        total = (phi(q[:, :, t]) * norm).sum(-1, keepdim=True)
-        out.append(torch.einsum("rhd,rhde->rhe", phi(q[:, :, t]), state) / torch.where(total == 0, 1.0, total))
-    return merge(torch.stack(out, 2), mixer)
-
-
 class Oracle(NamedTuple):
     settings: dict[str, Any]
     reference: Reference
 
 
 ORACLES: dict[str, list[Oracle]] = {
-    "full": [Oracle({"impl": impl}, softmax_over(lambda i, j: True)) for impl in ("fused", "math")],
-    "local": [Oracle({"window": w}, softmax_over(lambda i, j, w=w: (i - j).abs() <= w)) for w in (0, 5, 70, 128)],
+    "full": [Oracle({"impl": impl}, classic.softmax_over(lambda i, j: True)) for impl in ("fused", "math")],
+    "local": [
+        Oracle({"window": w}, classic.softmax_over(lambda i, j, w=w: (i - j).abs() <= w)) for w in (0, 5, 70, 128)
+    ],
     "longformer": [
-        Oracle({"window": w, "dilation": g}, window_and_globals(w, g)) for w, g in ((5, 1), (70, 1), (3, 2), (5, 7))
+        Oracle({"window": w, "dilation": g}, classic.window_and_globals(w, g))
+        for w, g in ((5, 1), (70, 1), (3, 2), (5, 7))
     ],
-    "linformer": [Oracle({"k": 7, "sharing": s}, slots) for s in ("none", "headwise", "key-value", "layerwise")],
+    "linformer": [
+        Oracle({"k": 7, "sharing": s}, classic.slots) for s in ("none", "headwise", "key-value", "layerwise")
+    ],
     "performer": [
-        Oracle({"features": 11}, kernel_matrix(positive)),
-        Oracle({"features": 131}, kernel_matrix(positive)),
-        Oracle({"features": 11, "kernel": "relu"}, kernel_matrix(rectified)),
+        Oracle({"features": 11}, classic.kernel_matrix(classic.positive)),
+        Oracle({"features": 131}, classic.kernel_matrix(classic.positive)),
+        Oracle({"features": 11, "kernel": "relu"}, classic.kernel_matrix(classic.rectified)),
     ],
-    "linear": [Oracle({}, token_by_token)],
+    "linear": [Oracle({}, classic.token_by_token)],
 }
 
 

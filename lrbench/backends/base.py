@@ -3,9 +3,11 @@
 Axes: `rows seq dim` outside, `rows heads seq head_dim` inside; rows = batch × views.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -25,6 +27,26 @@ class LayerConfig:
     readout: int = 0  # leading positions that the model reads its answer from (1 with a CLS token)
     index: int = 0  # number of the layer, for methods that alternate
     first: "Mixer | None" = None  # the mixer of layer 0, for methods that share across layers
+    mlp_dim: int = 0  # hidden width of the feed-forward, for blocks that bring their own; 0: four times dim
+    hidden_dropout: float = 0.0  # what a block drops of its outputs; around a mixer the model does that
+
+
+class Mixed(NamedTuple):
+    """What a method that trains with a loss of its own returns, and only while it trains."""
+
+    y: Float[Tensor, "rows seq dim"]
+    aux_loss: Float[Tensor, ""]  # to be added to the task's loss, already weighted; a mean over rows
+
+
+def parted(out: Tensor | Mixed) -> tuple[Tensor, Tensor | None]:
+    """The output and the loss of its own, if there is one."""
+    return out if isinstance(out, Mixed) else (out, None)
+
+
+def joined(y: Tensor, losses: list[Tensor | None]) -> Tensor | Mixed:
+    """The inverse, over several calls: losses add up."""
+    found = [loss for loss in losses if loss is not None]
+    return Mixed(y, torch.stack(found).sum()) if found else y
 
 
 class Mixer(nn.Module):
@@ -65,9 +87,36 @@ class Mixer(nn.Module):
 
     def forward(
         self, x: Float[Tensor, "rows seq dim"], *, mask: Bool[Tensor, "rows seq"] | None = None
-    ) -> Float[Tensor, "rows seq dim"]:
+    ) -> Float[Tensor, "rows seq dim"] | Mixed:
         """Mix. In `mask` True marks a real token; None says that nothing is padded."""
         raise NotImplementedError
+
+
+class Block(Mixer):
+    """A whole residual layer, norms and feed-forward included: x in, x and what it adds out.
+
+    `per_layer` of them stand for one layer of the model: two for a gated unit, which is attention and feed-forward in
+    one.
+    """
+
+    per_layer: ClassVar[int] = 1
+
+
+def fold_segments(
+    step: Callable[..., tuple[Tensor | Mixed, Any]],
+    x: Float[Tensor, "rows seq dim"],
+    segment: int,
+    mask: Bool[Tensor, "rows seq"] | None,
+) -> Tensor | Mixed:
+    """The forward pass of a method that streams: `step(x, state, mask=mask)` over segments, the state handed on."""
+    outs, losses, state = [], [], None
+    masks = [None] * len(x.split(segment, 1)) if mask is None else mask.split(segment, 1)
+    for part, seen in zip(x.split(segment, 1), masks, strict=True):
+        out, state = step(part, state, mask=seen)
+        y, loss = parted(out)
+        outs.append(y)
+        losses.append(loss)
+    return joined(torch.cat(outs, 1), losses)
 
 
 class HeadMixer(Mixer):

@@ -1,16 +1,18 @@
 """What is measured: one module at one length, run forward, forward and backward, or segment by segment."""
 
 import copy
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
 
-from lrbench.backends.base import LayerConfig, Mixer, check_divisible
+from lrbench.backends.base import Block, LayerConfig, Mixed, Mixer, check_divisible, joined, parted
 from lrbench.errors import Unsupported
-from lrbench.models.encoder import MixerBlock
+from lrbench.models.encoder import as_block, stack
 from lrbench.points import PointSpec
 from lrbench.registry import backends
 
@@ -60,29 +62,27 @@ class Region:
     def run(self) -> Tensor:
         """The region. The output [batch length width] is the caller's to hold or to drop."""
         with self.context():
-            y = self.stream() if self.spec.mode == "stream" else self.forward()
+            y, loss = parted(self.stream() if self.spec.mode == "stream" else self.module(self.x))
         if self.spec.mode == "train":
-            y.backward(self.gradient_like(y))
+            gradient = self.gradient_like(y)
+            torch.autograd.backward(*(([y], [gradient]) if loss is None else ([y, loss], [gradient, None])))
         return y
 
     def first_output(self) -> None:
         """Draw the incoming gradient after a forward pass alone."""
         if self.spec.mode == "train":
             with torch.no_grad(), self.context():
-                y = self.forward()
+                y, _ = parted(self.module(self.x))
             self.gradient_like(y)
 
-    def forward(self) -> Tensor:
-        """One forward pass."""
-        y = self.module(self.x)
-        return cast(Tensor, y[0] if isinstance(y, tuple) else y)
-
     def stream(self) -> Tensor:
-        """Segments in order, each given the state that the last one left; the output of the last."""
-        (mixer,) = cast(list[Any], self.mixers)
-        state = None
-        for part in self.x.split(mixer.segment, dim=1):
-            y, state = mixer.step(part, state)
+        """Segments in order, each given the states that the last one left; the output of the last."""
+        mixers = cast(list[Any], self.mixers)
+        states = [None] * len(mixers)
+        for part in self.x.split(mixers[0].segment, dim=1):
+            y = part
+            for place, mixer in enumerate(mixers):
+                y, states[place] = mixer.step(y, states[place])
         return cast(Tensor, y)
 
     def context(self) -> AbstractContextManager[Any]:
@@ -120,24 +120,27 @@ class Region:
     @property
     def notes(self) -> list[str]:
         """What the backend says of itself once it has run."""
-        return list(dict.fromkeys(note for mixer in self.mixers for note in mixer.notes))
+        whole = [note_of_block(mixer) for mixer in self.mixers if isinstance(mixer, Block)]
+        return list(dict.fromkeys([*whole, *(note for mixer in self.mixers for note in mixer.notes)]))
 
 
 def mixers(spec: PointSpec) -> list[Mixer]:
     """The attentions of the point: one for a layer, `BLOCKS` for a model."""
     backend = backends.load(spec.attention)
-    made: list[Mixer] = []
-    for index in range(BLOCKS if spec.level == "model" else 1):
-        config = LayerConfig(
+
+    def config(index: int, first: Mixer | None) -> LayerConfig:
+        return LayerConfig(
             dim=spec.width,
             heads=spec.heads,
             head_dim=check_divisible(spec.width, spec.heads),
             max_len=spec.length,
             causal=spec.causal,
             index=index,
-            first=made[0] if made else None,
+            first=first,
+            mlp_dim=MLP_RATIO * spec.width,
         )
-        made.append(backend.cls(config, **backend.options))
+
+    made = stack(partial(backend.cls, **backend.options), BLOCKS if spec.level == "model" else 1, config)
     if spec.mode == "stream":
         check_streams(made, spec)
     return made
@@ -156,10 +159,31 @@ def check_streams(made: list[Mixer], spec: PointSpec) -> None:
 
 
 def around(made: list[Mixer], spec: PointSpec) -> nn.Module:
-    """The attention alone, or pre-norm blocks around it."""
+    """What stands for one attention alone, or whole layers."""
     if spec.level == "layer":
-        return made[0]
-    return nn.Sequential(*(MixerBlock(mixer, spec.width, MLP_RATIO * spec.width, 0.0) for mixer in made))
+        return Chain(made) if len(made) > 1 else made[0]
+    return Chain([as_block(mixer, spec.width, MLP_RATIO * spec.width, 0.0) for mixer in made])
+
+
+class Chain(nn.Sequential):
+    """One module after the other, with the losses that they bring."""
+
+    def __init__(self, modules: Sequence[nn.Module]) -> None:
+        super().__init__(*modules)
+
+    def forward(self, x: Tensor) -> Tensor | Mixed:
+        """The last one's output."""
+        losses = []
+        for module in self:
+            x, loss = parted(module(x))
+            losses.append(loss)
+        return joined(x, losses)
+
+
+def note_of_block(block: Block) -> str:
+    """What is in a layer that brings its own feed-forward."""
+    many = f"{block.per_layer} units stand for one layer, " if block.per_layer > 1 else ""
+    return f"{many}feed-forward and norms included"
 
 
 def storage_bytes(tensors: list[Tensor]) -> int:

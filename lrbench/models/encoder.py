@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from lrbench.backends.base import LayerConfig, Mixer, check_divisible
+from lrbench.backends.base import Block, LayerConfig, Mixed, Mixer, check_divisible, joined, parted
 from lrbench.specs import ModelSpec
 
 MakeMixer = Callable[[LayerConfig], Mixer]
@@ -33,10 +33,11 @@ class MixerBlock(nn.Module):
 
     def forward(
         self, x: Float[Tensor, "rows seq dim"], *, mask: Bool[Tensor, "rows seq"] | None = None
-    ) -> Float[Tensor, "rows seq dim"]:
+    ) -> Float[Tensor, "rows seq dim"] | Mixed:
         """One residual layer."""
-        x = x + self.drop(self.mixer(self.mixer_norm(x), mask=mask))
-        return x + self.mlp(self.mlp_norm(x))
+        mixed, loss = parted(self.mixer(self.mixer_norm(x), mask=mask))
+        x = x + self.drop(mixed)
+        return joined(x + self.mlp(self.mlp_norm(x)), [loss])
 
 
 class Encoder(nn.Module):
@@ -58,25 +59,45 @@ class Encoder(nn.Module):
             self.cls = nn.Parameter(torch.zeros(spec.dim))
         self.positions = Positions(spec.positions, max_len, spec.dim)
         self.drop = nn.Dropout(spec.dropout)
-        mixers: list[Mixer] = []
-        for index in range(spec.layers):
-            mixers.append(make_mixer(layer_config(spec, max_len, index, mixers[0] if mixers else None)))
-        self.blocks = nn.ModuleList(MixerBlock(mixer, spec.dim, spec.mlp_dim, spec.dropout) for mixer in mixers)
+        mixers = stack(make_mixer, spec.layers, lambda index, first: layer_config(spec, max_len, index, first))
+        self.blocks = nn.ModuleList(as_block(mixer, spec.dim, spec.mlp_dim, spec.dropout) for mixer in mixers)
         self.norm = nn.LayerNorm(spec.dim)
 
     def forward(
         self, tokens: Int[Tensor, "rows seq"], mask: Bool[Tensor, "rows seq"] | None = None
-    ) -> Float[Tensor, "rows dim"]:
-        """Encode. In `mask` True marks a real token; None says that nothing is padded."""
+    ) -> Float[Tensor, "rows dim"] | Mixed:
+        """Encode. In `mask` True marks a real token; None says that nothing is padded.
+
+        While training, with the sum of the losses that mixers bring.
+        """
         x = self.embedding(tokens)
         if self.readout:
             x = torch.cat([self.cls.expand(len(x), 1, -1), x], dim=1)
             mask = None if mask is None else nn.functional.pad(mask, (1, 0), value=True)
         x = self.drop(self.positions(x))
+        losses = []
         for block in self.blocks:
-            x = block(x, mask=mask)
+            x, loss = parted(block(x, mask=mask))
+            losses.append(loss)
         x = self.norm(x)
-        return x[:, 0] if self.readout else masked_mean(x, mask)
+        return joined(x[:, 0] if self.readout else masked_mean(x, mask), losses)
+
+
+def stack(make_mixer: MakeMixer, layers: int, config: Callable[[int, Mixer | None], LayerConfig]) -> list[Mixer]:
+    """The mixers of so many layers; a kind of block that is half a layer comes twice as often.
+
+    Args:
+        config: from the number of a mixer and the first one to what the mixer is told.
+    """
+    mixers = [make_mixer(config(0, None))]
+    for index in range(1, layers * (mixers[0].per_layer if isinstance(mixers[0], Block) else 1)):
+        mixers.append(make_mixer(config(index, mixers[0])))
+    return mixers
+
+
+def as_block(mixer: Mixer, dim: int, mlp_dim: int, dropout: float) -> nn.Module:
+    """A whole layer: a block as it is, norms and a feed-forward around what only mixes."""
+    return mixer if isinstance(mixer, Block) else MixerBlock(mixer, dim, mlp_dim, dropout)
 
 
 class Positions(nn.Module):
@@ -119,4 +140,6 @@ def layer_config(spec: ModelSpec, max_len: int, index: int, first: Mixer | None)
         readout=int(spec.pooling == "cls"),
         index=index,
         first=first,
+        mlp_dim=spec.mlp_dim,
+        hidden_dropout=spec.dropout,
     )

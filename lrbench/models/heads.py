@@ -5,7 +5,7 @@ from functools import partial
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from lrbench.backends.base import Mixer
+from lrbench.backends.base import Mixed, Mixer, joined, parted
 from lrbench.models.encoder import Encoder
 from lrbench.records import Parameters
 from lrbench.registry import Backend
@@ -22,9 +22,10 @@ class Classifier(nn.Module):
 
     def forward(
         self, tokens: Int[Tensor, "rows seq"], mask: Bool[Tensor, "rows seq"] | None = None
-    ) -> Float[Tensor, "rows classes"]:
-        """Logits."""
-        return self.head(self.encoder(tokens, mask))
+    ) -> Float[Tensor, "rows classes"] | Mixed:
+        """Logits; while training, with the loss that mixers bring."""
+        encoded, loss = parted(self.encoder(tokens, mask))
+        return joined(self.head(encoded), [loss])
 
 
 def build(backend: Backend, task: Task, spec: ModelSpec, length: int) -> Classifier:

@@ -18,7 +18,7 @@ from accelerate.utils import broadcast, broadcast_object_list, gather_object
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from lrbench.backends.base import Mixer
+from lrbench.backends.base import Mixer, parted
 from lrbench.files import write_atomic
 from lrbench.loaders.base import Split, TaskData
 from lrbench.records import Metrics, Score, Speed, dumps
@@ -186,10 +186,11 @@ class Trainer:
     def _backward(self, split: Split, part: Ids, batch: int) -> Tensor:
         rows = self._rows(split, part)
         with self.engine.autocast():
-            logits = self.model(rows.tokens, rows.mask)
+            logits, of_mixers = parted(self.model(rows.tokens, rows.mask))
         loss = cross_entropy(logits.float(), rows.targets, reduction="sum") / batch
+        objective = loss if of_mixers is None else loss + of_mixers * (len(part) / batch)
         # devices average their gradients, and what is wanted is the sum over the batch
-        self.engine.backward(loss * self.engine.num_processes)
+        self.engine.backward(objective * self.engine.num_processes)
         self.counts.train_tokens += rows.real_tokens
         self.counts.train_padded_tokens += rows.tokens.numel()
         return loss.detach()
