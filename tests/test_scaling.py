@@ -56,6 +56,23 @@ def test_the_headline_is_the_offset_fit_only_where_there_is_an_overhead() -> Non
         assert curve and curve.headline == headline == ("offset" if has_overhead(curve.offset, values) else "loglog")
 
 
+def test_the_interval_covers_the_truth_where_the_choice_of_the_fit_is_chance() -> None:
+    """An overhead near a tenth, noise 5 %: whichever fit is the headline, its interval knows of the other."""
+    rng = np.random.default_rng(4)
+    runs = [describe(SIX, noisy(power(SIX, 1.0, 0.1), 0.05, rng)) for _ in range(200)]
+    found = [run for run in runs if run]
+    assert {run.headline for run in found} == {"loglog", "offset"}
+    assert np.mean([run.low <= 1 <= run.high for run in found]) >= 0.90
+    pairs = [(one, other) for one in found for other in found if one.headline != other.headline]
+    assert np.mean([one.low <= other.high and other.low <= one.high for one, other in pairs]) >= 0.97
+
+
+def test_an_overhead_that_is_plain_leaves_the_interval_to_its_fit() -> None:
+    values = noisy(power(SIX, 1.0, 3.0), 0.01, np.random.default_rng(5))
+    curve = describe(SIX, values)
+    assert curve and curve.offset and (curve.low, curve.high) == (curve.offset.low, curve.offset.high)
+
+
 def test_too_few_lengths_give_less_and_never_a_made_up_interval() -> None:
     assert describe([512], [1.0]) is None
     two = describe([512, 1024], [1.0, 4.0])

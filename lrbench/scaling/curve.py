@@ -5,7 +5,16 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from lrbench.scaling.cliffs import Step, steep_slopes, step_test
-from lrbench.scaling.fits import Power, Slope, has_overhead, local_slopes, loglog, sweep_interval, with_offset
+from lrbench.scaling.fits import (
+    Power,
+    Slope,
+    has_overhead,
+    is_unsettled,
+    local_slopes,
+    loglog,
+    sweep_interval,
+    with_offset,
+)
 from lrbench.scaling.guide import consistent_laws
 
 SWEEPS = 3  # of them and more, the interval is over their exponents
@@ -23,7 +32,10 @@ class Segment(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """What is known of a curve. `headline` names the fit that `exponent` comes from."""
+    """What is known of a curve. `headline` names the fit that `exponent` comes from.
+
+    Where the size of the overhead leaves open which fit that is, the interval covers those of both.
+    """
 
     lengths: list[int]
     headline: Literal["loglog", "offset"]
@@ -67,6 +79,8 @@ def describe(
     kind: Literal["loglog", "offset"] = "offset" if has_overhead(bent, values) else "loglog"
     fit = bent if bent is not None and kind == "offset" else straight
     low, high = fit.low, fit.high
+    if bent is not None and is_unsettled(bent, values):
+        low, high = min(straight.low, bent.low), max(straight.high, bent.high)
     if len(sweeps) >= SWEEPS:
         low, high = sweep_interval([_exponent(lengths, sweep, kind) for sweep in sweeps])
     step = step_test(lengths, fit)

@@ -35,6 +35,7 @@ class Power(NamedTuple):
     offset: float
     residuals: Floats  # of the logarithm
     basis: Floats  # derivatives of the logarithm by the free parameters, one row a length
+    offset_half: float = math.nan  # half-width of the offset's 95 % interval
 
 
 class Slope(NamedTuple):
@@ -89,7 +90,8 @@ def with_offset(lengths: Sequence[int], values: Sequence[float]) -> Power | None
     residuals = -residual(found)
     half = _half_width(basis, residuals)
     factor = level * (1 - share) / float(n[0]) ** exponent
-    return Power(exponent, exponent - half, exponent + half, factor, level * share, residuals, basis)
+    unsure = level * _half_width(jacobian(found), residuals, 2)
+    return Power(exponent, exponent - half, exponent + half, factor, level * share, residuals, basis, unsure)
 
 
 def _start(x: Floats, logs: Floats) -> list[float]:
@@ -110,6 +112,14 @@ def has_overhead(fit: Power | None, values: Sequence[float]) -> bool:
     if fit is None or fit.offset <= OVERHEAD * values[0]:
         return False
     return EXPONENTS[0] + 0.01 < fit.exponent < EXPONENTS[1] - 0.01
+
+
+def is_unsettled(fit: Power | None, values: Sequence[float]) -> bool:
+    """Whether the overhead may as well be on the other side of a tenth: then the choice of the fit is chance.
+
+    An interval that ignored this would exclude, in one run, what the next run prints.
+    """
+    return fit is not None and abs(fit.offset - OVERHEAD * values[0]) <= fit.offset_half
 
 
 def sweep_interval(exponents: Sequence[float]) -> tuple[float, float]:
@@ -133,10 +143,10 @@ def t_quantile(degrees: int, level: float = 0.95) -> float:
     return float(special.stdtrit(degrees, (1 + level) / 2))
 
 
-def _half_width(basis: Floats, residuals: Floats) -> float:
-    """Of the 95 % t interval of the second parameter, from the scatter of the residuals."""
+def _half_width(basis: Floats, residuals: Floats, parameter: int = 1) -> float:
+    """Of the 95 % t interval of a parameter, usually the exponent, from the scatter of the residuals."""
     degrees = len(residuals) - basis.shape[1]
     if degrees < 1:
         return math.nan
     variance = float(residuals @ residuals) / degrees
-    return t_quantile(degrees) * math.sqrt(variance * float(np.linalg.pinv(basis.T @ basis)[1, 1]))
+    return t_quantile(degrees) * math.sqrt(variance * float(np.linalg.pinv(basis.T @ basis)[parameter, parameter]))
