@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+PEERS_BIN := .peers/bin
+PEERS := .peers/.ready
 # two test processes share the cores, so each keeps to one thread
 TEST_PROCESSES ?= 2
 
@@ -35,10 +37,20 @@ lint: $(READY) ## style, types, who imports whom, and that every YAML file parse
 reproduce: $(READY) ## run the suite configs/reproduce.yaml on the CPU and report on it; records in results/reproduce
 	$(BIN)/lrbench run --suite reproduce --device cpu --workers 2 --out results/reproduce
 
-bench: $(READY) ## time the harness itself, then the long acceptance tests of the measuring core: an hour, quiet machine
+bench: $(READY) $(PEERS) ## time the harness, all backends beside other packages, and the measuring core: hours, quiet machine
 	$(BIN)/python bench/run.py
+	-$(PEERS_BIN)/python bench/backends.py bars
+	$(BIN)/python bench/backends.py all
 	$(BIN)/python bench/acceptance.py
 
+# the packages that ours are measured beside, in an environment of their own
+$(PEERS): bench/peers.txt constraints.txt pyproject.toml
+	$(PYTHON) -m venv .peers
+	$(PEERS_BIN)/python -m pip install --quiet -c constraints.txt "$$(grep '^torch==' constraints.txt)"
+	$(PEERS_BIN)/python -m pip install --quiet -c constraints.txt -r bench/peers.txt hatchling
+	$(PEERS_BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e .
+	@touch $@
+
 clean: ## remove .venv, caches and build products; results stay
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	rm -rf .venv .peers .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
