@@ -7,9 +7,10 @@ cannot do raises NotImplementedError. A loss of a backend's own is left in `aux_
 from collections.abc import Callable
 from functools import partial
 
+import torch
 from torch import Tensor, nn
 
-from lrbench.backends.base import LayerConfig, check_divisible, parted
+from lrbench.backends.base import LayerConfig, Mixer, check_divisible, parted
 from lrbench.errors import Unsupported
 from lrbench.models.encoder import stack
 from lrbench.registry import backends
@@ -21,10 +22,19 @@ class Ours(nn.Module):
     def __init__(self, name: str, dim: int, heads: int, n: int, causal: bool) -> None:
         super().__init__()
         backend = backends.get(name)
-        sizes = {"dim": dim, "heads": heads, "head_dim": check_divisible(dim, heads), "mlp_dim": 4 * dim}
 
-        def config(index: int, first: object) -> LayerConfig:
-            return LayerConfig(max_len=n, causal=causal, index=index, readout=int(not causal), **sizes)
+        def config(index: int, first: Mixer | None) -> LayerConfig:
+            return LayerConfig(
+                dim=dim,
+                heads=heads,
+                head_dim=check_divisible(dim, heads),
+                max_len=n,
+                causal=causal,
+                readout=int(not causal),
+                index=index,
+                first=first,
+                mlp_dim=4 * dim,
+            )
 
         try:
             self.units = nn.ModuleList(stack(partial(backend.cls, **backend.options), 1, config))
@@ -38,7 +48,7 @@ class Ours(nn.Module):
         for unit in self.units:
             x, loss = parted(unit(x, mask=mask))
             losses += [] if loss is None else [loss]
-        self.aux_loss = sum(losses) if losses else None
+        self.aux_loss = torch.stack(losses).sum() if losses else None
         return x
 
 
