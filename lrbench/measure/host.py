@@ -3,7 +3,6 @@
 import ctypes
 import gc
 import importlib
-import resource
 import signal
 import sys
 import traceback
@@ -85,6 +84,8 @@ def limit(limits: Limits) -> None:
         pin_malloc()
     start_threads(limits.threads)
     if limits.data_bytes is not None and sys.platform == "linux":
+        import resource  # which Windows has not got
+
         allowed = data_bytes() + limits.data_bytes
         hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
         resource.setrlimit(
