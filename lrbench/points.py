@@ -67,7 +67,10 @@ class Flops(Frozen):
 
 
 class ScalePoint(Frozen):
-    """One line of `points.jsonl`. Measured fields are null unless the status is ok."""
+    """One line of `points.jsonl`. Measured fields are null unless the status is ok.
+
+    What ran out of memory or time, or was skipped for it, keeps `memory_bytes.predicted`.
+    """
 
     schema_: Literal["lrbench.scale/1"] = Field("lrbench.scale/1", alias="schema")
     model: str

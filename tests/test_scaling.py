@@ -295,6 +295,12 @@ def test_the_longest_length_within_a_budget() -> None:
     assert longest_within(1e5, measured, {}) == (None, 512, None, False)
 
 
+def test_lengths_that_were_only_predicted_bound_the_longest_one() -> None:
+    measured, predicted = {512: 1e6, 1024: 4e6}, {2048: 16e6, 4096: 64e6, 8192: 256e6}
+    assert longest_within(40e6, measured, predicted) == (1024, 4096, 3238, False)
+    assert longest_within(1e9, measured, predicted) == (1024, None, 8192, True)
+
+
 # drift
 
 

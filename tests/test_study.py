@@ -14,6 +14,7 @@ from lrbench.errors import SpecError
 from lrbench.measure import budget
 from lrbench.measure.children import Child, Forked, Inline
 from lrbench.points import PointSpec, ScalePoint
+from lrbench.scalefits import fits
 from lrbench.study import FILE, Silent, Study, StudyOptions, log_ratios, run_study
 
 pytestmark = linux
@@ -106,6 +107,14 @@ def test_what_will_not_fit_is_not_run(tmp_path: Path) -> None:
     large = [point for point in found.points if point.settings][1:]
     assert [(point.status, point.predicted) for point in large] == [("oom", True), ("skipped", False)]
     assert "MiB" in large[0].reason
+    kept = [point.memory_bytes for point in large]
+    assert all(memory and memory.extra is None and memory.total is None for memory in kept)
+    peak = 3 * 4 * 2 * 8192**2  # bytes: n × n thrice, float32, two heads
+    predicted = [memory.predicted for memory in kept if memory and memory.predicted]
+    assert predicted == pytest.approx([peak, 4 * peak], rel=0.02)
+    within = fits(found.points, None, [2 * peak])["full[impl=math]"].longest_within[0]
+    assert (within.length, within.over, within.extrapolated) == (64, 16384, False)
+    assert within.estimate == pytest.approx(8192 * 2**0.5, rel=0.02)
     assert found.points[2].status == "ok"
     assert ("full", 16384, "memory") in noted.passes
     assert len([entry for entry in noted.passes if entry[1] > 64]) == 2

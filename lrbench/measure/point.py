@@ -17,6 +17,7 @@ from lrbench.stats import over_seeds
 
 PROBE = "lrbench.measure.memory:MemoryProbe"
 CONTENDED_SHARE = 0.2  # of blocks
+RAN_OUT = ("oom", "timeout", "skipped")  # statuses of points that a prediction of memory still says something about
 
 
 @dataclass
@@ -93,7 +94,13 @@ def assemble(spec: PointSpec, found: Found, peak_flops: float | None, precision:
         "spec": spec,
     }
     if failure is not None:
-        return ScalePoint(**blank, status=failure.status, reason=failure.reason, predicted=found.foreseen)
+        return ScalePoint(
+            **blank,
+            status=failure.status,
+            reason=failure.reason,
+            predicted=found.foreseen,
+            memory_bytes=only_predicted(found.prediction) if failure.status in RAN_OUT else None,
+        )
     times = found.times
     seconds = times.median_ms / 1e3 if times else None
     tokens = spec.batch * spec.length
@@ -113,6 +120,22 @@ def assemble(spec: PointSpec, found: Found, peak_flops: float | None, precision:
 
 
 SHARED = ("length", "batch", "width", "heads", "causal", "mode", "level", "dtype", "device", "seed")
+
+
+def only_predicted(prediction: Prediction) -> MemoryBytes | None:
+    """The memory of a point that came to no figure, where fake tensors told it; sums of shorter lengths do not count."""
+    if prediction.extra is None:
+        return None
+    return MemoryBytes(
+        extra=None,
+        total=None,
+        resident=None,
+        saved=None,
+        reserved=None,
+        predicted=prediction.extra,
+        agree=None,
+        method="fake tensors: not run to its end",
+    )
 
 
 def summary(times: Times, compiled: bool) -> TimeMs:

@@ -214,7 +214,7 @@ def _within(within: Within) -> str:
     if within.estimate is None:
         return f">{within.length}"
     if within.extrapolated:
-        return f"({'>' if within.estimate == FARTHEST * within.length else '~'}{within.estimate})"
+        return f"({'>' if within.estimate >= FARTHEST * within.length else '~'}{within.estimate})"
     return f"~{within.estimate}"
 
 
