@@ -18,6 +18,7 @@ from lrbench.plan import checked_device
 from lrbench.points import ScalePoint
 from lrbench.registry import backends
 from lrbench.scaleplan import StudyPlan
+from lrbench.scaling.landmarks import landmarks
 from lrbench.specs import ScaleGrid
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ def _record(plan: StudyPlan, study: "Study", started: float) -> records.StudyRec
         seed=grid.seed,
         lengths=grid.lengths,
         reference=study.reference,
-        models=scalefits.fits(study.points, floor, budgets),
+        models=scalefits.fits(study.points, floor, budgets, landmarks(study.environment, grid.device)),
         noise=_noise(study),
         precision=_precision(real, grid.precision),
         matmul_peak_flops=study.peak_flops,

@@ -143,7 +143,7 @@ class Stub:
             reference=points[0].attention.label,
             noise=Noise(points[0].attention.label, {512: [0.01, -0.02, 0.0]}, 0.03),
             peak_flops={"start": 1.5e11, "end": 1.4e11},
-            environment={"cpu_model": "paper", "torch": "2"},
+            environment={"cpu_model": "paper", "torch": "2", "caches": {"L2": "8M", "L3": "128M"}},
             seconds={"total": 10.0, "measured": 8.0, "imports": 1.0, "overhead": 1.0},
             warnings=["this is a stub"],
         )
@@ -303,6 +303,9 @@ def test_the_record_holds_all_fits(call: Callable[..., Called], stub: Stub, tmp_
     assert crossing["full"]["length"] == pytest.approx(3000, rel=0.1)
     assert crossing["full"]["ci_low"] < crossing["full"]["length"] < crossing["full"]["ci_high"]
     assert crossing["full[impl=math]"]["length"] == pytest.approx(1000, rel=0.1)
+    left = {name: {one["what"]: one["at"] for one in models[name]["outgrown"]} for name in ("full", "full[impl=math]")}
+    # 48 KiB a token, and 96 bytes a pair of tokens
+    assert left == {"full": {"L2": 512, "L3": 4096}, "full[impl=math]": {"L2": 512, "L3": 1024}}
     assert record["noise"]["floor"] == 0.03 and models["local"]["longest_fitted"] == 16384
     (remark,) = models["full"]["remarks"]
     assert "near n^2 in time" in remark and "near n in memory" in remark
@@ -315,7 +318,15 @@ def test_tables_fit_eighty_columns_and_say_what_matters(
     monkeypatch.setenv("COLUMNS", "80")
     code, out, err = call("scale", "--models", SIX, "--lengths", "512..16384", "--device", "cpu")
     assert code == 0 and max(map(len, out.splitlines())) <= 80
-    for words in ("exponent of", "Noise floor 3.0%", "cheaper from", "near n^2 in time", "16384", "longest length"):
+    for words in (
+        "exponent of",
+        "Noise floor 3.0%",
+        "cheaper from",
+        "near n^2 in time",
+        "16384",
+        "longest length",
+        "L2",
+    ):
         assert words in " ".join(out.split()), words
     assert "warning: this is a stub" in out
     assert err.count("ms ±2%") == 24 and "[24/24]" in err and "results: " in err
