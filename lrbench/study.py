@@ -58,7 +58,8 @@ log = logging.getLogger(__name__)
 Pass = Literal["memory", "time"]
 FILE = "points.jsonl"
 MACHINE, PREDICTOR = "lrbench.measure.peak:Machine", "lrbench.measure.predict:Predictor"
-MACHINE_S, PREDICT_S, END_S = 120.0, 20.0, 10.0
+OPTIONS = "lrbench.measure.options:Options"
+MACHINE_S, PREDICT_S, IMPORT_S, END_S = 120.0, 20.0, 30.0, 10.0
 BASE_BYTES = 260 * MIB  # of a child before its point
 FREE_SHARE = 0.9
 DRIFT = 0.15
@@ -150,10 +151,7 @@ class Silent:
 def run_study(points: Sequence[PointSpec], options: StudyOptions, listener: Listener | None = None) -> Study:
     """Measure what is missing of a study and return all of it."""
     check(points)
-    options.folder.mkdir(parents=True, exist_ok=True)
     known = read_points(options.folder / FILE) if options.resume else []
-    if not options.resume:
-        (options.folder / FILE).unlink(missing_ok=True)
     started = monotonic()
     with children(points[0].device, options.in_process) as host:
         return _Driver(points, options, listener or Silent(), host, known, started).run()
@@ -210,6 +208,8 @@ class _Driver:
         """All lengths, the shortest first."""
         lengths = sorted({point.length for point in self.points})
         todo = [length for length in lengths if not self._complete(length)]
+        self._check_options(todo)
+        self._open()
         kept = [point for length in lengths if length not in todo for point in self._of(length)]
         for point in kept:
             self._remember(point.spec, point.status, point.time_ms.median / 1e3 if point.time_ms else None)
@@ -224,6 +224,32 @@ class _Driver:
         waited = median(self.delays) if self.delays else None
         environment |= {"at_end": moment(at_end), "run_queue_delay": waited}
         return self._study(environment, {"start": start, "end": end})
+
+    # before the first point
+
+    def _check_options(self, todo: Sequence[int]) -> None:
+        """Refuse options that a user's file does not take. What breaks on the way there is for its points to record.
+
+        Raises:
+            SpecError
+        """
+        files = {curve(spec.attention): spec.attention for spec in self.points if spec.length in todo}
+        for attention in (each for each in files.values() if each.digest is not None):
+            try:
+                child = self.host.start(OPTIONS, None, Limits())
+                complaint = child.call("complaint", IMPORT_S, attention=attention.model_dump(mode="json"))
+                child.close()
+            except Failure as failure:
+                log.debug("%s: its options could not be checked: %s", attention.label, failure.reason)
+                continue
+            if complaint is not None:
+                raise SpecError(*complaint)
+
+    def _open(self) -> None:
+        """Make the folder; empty it of points that are not to be kept."""
+        self.options.folder.mkdir(parents=True, exist_ok=True)
+        if not self.options.resume:
+            (self.options.folder / FILE).unlink(missing_ok=True)
 
     # which points there are
 

@@ -325,7 +325,7 @@ def test_tables_fit_eighty_columns_and_say_what_matters(
         "near n^2 in time",
         "16384",
         "longest length",
-        "L2",
+        "exceeds L2",
     ):
         assert words in " ".join(out.split()), words
     assert "warning: this is a stub" in out

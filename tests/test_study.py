@@ -14,6 +14,7 @@ from lrbench.errors import SpecError
 from lrbench.measure import budget
 from lrbench.measure.children import Child, Forked, Inline
 from lrbench.points import PointSpec, ScalePoint
+from lrbench.registry import backends
 from lrbench.scalefits import fits
 from lrbench.study import FILE, Silent, Study, StudyOptions, log_ratios, run_study
 
@@ -98,6 +99,33 @@ def test_i3_longer_points_of_a_curve_that_ran_out_are_skipped(tmp_path: Path, mo
     found = study(points, tmp_path, time_limit_s=1.0, memory_limit_bytes=1 << 29)
     assert [point.status for point in found.points] == ["oom", "skipped", "timeout", "skipped", "ok", "ok"]
     assert found.points[1].reason == "oom at length 64"
+
+
+@pytest.mark.parametrize(
+    ("model", "error", "way_out"),
+    [
+        ("raiser.py:Raiser[wher=init]", "model Raiser: wher: unknown field", "did you mean 'where'?"),
+        ("sleeper.py:Sleeper[ms=long]", "model Sleeper: ms: ", "found 'long'"),
+        ("sleeper.py:Sleepr", "unknown class 'Sleepr'", "did you mean 'Sleeper'?"),
+    ],
+)
+def test_options_that_a_file_does_not_take_are_refused_before_the_first_point(
+    tmp_path: Path, model: str, error: str, way_out: str
+) -> None:
+    noted = Noted()
+    with pytest.raises(SpecError) as refused:
+        study([small("full", 64), small(model, 64)], tmp_path / "study", noted)
+    assert error in refused.value.message and way_out in refused.value.hint
+    assert not noted.passes and not (tmp_path / "study").exists()
+
+
+@pytest.mark.parametrize("line", ["raise ValueError('what a pity')", "import os; os._exit(3)", "raise SystemExit"])
+def test_a_file_that_breaks_when_imported_is_a_row(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(f"{line}\nclass Mine: ...\n")
+    spec = PointSpec(attention=backends.spec(f"{file}[option=1]"), length=64, width=32, heads=2, threads=1)
+    found = study([small("full", 64, mode="train"), spec], tmp_path / "study")
+    assert [point.status for point in found.points] == ["ok", "error"]
 
 
 def test_what_will_not_fit_is_not_run(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ SHARED = ("length", "batch", "width", "heads", "causal", "mode", "level", "dtype
 
 
 def only_predicted(prediction: Prediction) -> MemoryBytes | None:
-    """The memory of a point that came to no figure, where fake tensors told it; sums of shorter lengths do not count."""
+    """The memory of a point without a figure, where fake tensors told it; guesses from shorter lengths do not count."""
     if prediction.extra is None:
         return None
     return MemoryBytes(
