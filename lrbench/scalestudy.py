@@ -14,6 +14,7 @@ from lrbench import scaledrift, scalefits, scaleplan
 from lrbench import scalerecords as records
 from lrbench._version import __version__
 from lrbench.errors import SpecError, Unsupported
+from lrbench.files import lock_of
 from lrbench.plan import checked_device
 from lrbench.points import ScalePoint
 from lrbench.registry import backends
@@ -34,9 +35,10 @@ AGAIN = {"error", "interrupted"}  # statuses that are measured again
 
 @dataclass(frozen=True)
 class Request:
-    """How studies are carried out, and what they are compared with."""
+    """How studies are carried out, and what they are compared with. `cache` holds their locks."""
 
     out: Path
+    cache: Path
     resume: bool = True
     in_process: bool = False
     force: bool = False
@@ -97,9 +99,8 @@ def _old(request: Request, plan: StudyPlan) -> scaledrift.Old | None:
 
 
 def _study(plan: StudyPlan, request: Request, old: scaledrift.Old | None, listener: "Listener | None") -> Measured:
-    plan.folder.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with FileLock(plan.folder.parent / f".{plan.study_id}.lock", timeout=0):
+        with FileLock(_lock(plan, request), timeout=0):
             found = _finished(plan) if request.resume else None
             measured = found or _measure(plan, request, listener)
             if old is None:
@@ -108,6 +109,15 @@ def _study(plan: StudyPlan, request: Request, old: scaledrift.Old | None, listen
     except Timeout:
         raise SpecError(
             f"{plan.folder} is being measured by another process", "wait for it, or choose another --out"
+        ) from None
+
+
+def _lock(plan: StudyPlan, request: Request) -> Path:
+    try:
+        return lock_of(plan.folder, request.cache)
+    except OSError as error:
+        raise SpecError(
+            f"{request.cache}: {error.strerror}", "set LRBENCH_CACHE to a folder that can be written to"
         ) from None
 
 

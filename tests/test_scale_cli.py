@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from filelock import FileLock
 
 from lrbench import records, scaleplan, scalerecords
 from lrbench.cli.app import run_app
@@ -338,6 +339,28 @@ def test_a_finished_study_is_not_measured_again(call: Callable[..., Called], stu
     assert study(call)["record"] == first["record"] and not stub.asked
     study(call, "--no-resume")
     assert len(stub.asked) == 24
+
+
+def test_a_study_that_another_process_measures_is_left_to_it(
+    call: Callable[..., Called], stub: Stub, tmp_path: Path
+) -> None:
+    study(call)
+    results = tmp_path / "results"
+    assert {path.name for path in (results / "scale").iterdir()} == {path.parent.name for path in results.rglob("rec*")}
+    assert not [path for path in results.rglob(".*")]
+    (lock,) = (tmp_path / "cache" / "locks").iterdir()
+    with FileLock(lock):
+        code, out, err = call("scale", "--models", SIX, "--lengths", "512..16384", "--device", "cpu")
+    assert code == 2 and out == "" and "another process" in err and "--out" in err
+
+
+def test_a_cache_that_cannot_be_written_to_is_named(
+    call: Callable[..., Called], stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("LRBENCH_CACHE", str(tmp_path / "file" / "cache"))
+    code, _, err = call("scale", "-m", "full", "--lengths", "512", "--device", "cpu")
+    assert code == 2 and "Not a directory" in err and "LRBENCH_CACHE" in err and not stub.asked
 
 
 def test_an_interrupted_study_keeps_its_points_and_goes_on(

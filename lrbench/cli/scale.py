@@ -111,14 +111,14 @@ def command(
 
 
 def _measure(grid: "ScaleGrid", out: Path, quiet: bool, **request: Any) -> "list[Measured]":
-    from lrbench.api import check_writable
+    from lrbench.api import cache_folder, check_writable
     from lrbench.cli.scalelive import Curves
     from lrbench.scalestudy import Request, run_studies
 
     check_writable(out)
     try:
         with Curves(quiet) as live:
-            return run_studies(grid, Request(out, **request), live)
+            return run_studies(grid, Request(out, cache_folder(None), **request), live)
     except KeyboardInterrupt:
         typer.echo("interrupted: finished points are kept, and the same command goes on", err=True)
         raise
