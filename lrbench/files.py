@@ -21,7 +21,7 @@ def write_atomic(path: Path, text: str) -> None:
 
 
 def lock_of(folder: Path, cache: Path) -> Path:
-    """The file to lock by who works on a folder. It lies in the cache: a lock that is removed when done protects nobody.
+    """The file that who works on a folder locks. It lies in the cache, for a lock that is removed protects nobody.
 
     Raises:
         OSError: the cache cannot be written to.

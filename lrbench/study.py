@@ -38,9 +38,11 @@ from typing import Any, Literal, Protocol
 
 import psutil
 
+from lrbench import scaledrift
 from lrbench.environment import storage
 from lrbench.environment.probes import Unreadable
 from lrbench.errors import SpecError
+from lrbench.files import write_atomic
 from lrbench.measure import budget, race
 from lrbench.measure.children import Child, Children, children
 from lrbench.measure.failures import Failure
@@ -209,13 +211,13 @@ class _Driver:
         lengths = sorted({point.length for point in self.points})
         todo = [length for length in lengths if not self._complete(length)]
         self._check_options(todo)
-        self._open()
         kept = [point for length in lengths if length not in todo for point in self._of(length)]
         for point in kept:
             self._remember(point.spec, point.status, point.time_ms.median / 1e3 if point.time_ms else None)
         self.done = kept
         self.listener.plan([point for point in self.points if point.length in todo], kept)
         environment, start = self._machine()
+        self._open(environment)
         self.peak = start
         self._predict_all(todo)
         for length in todo:
@@ -245,11 +247,25 @@ class _Driver:
             if complaint is not None:
                 raise SpecError(*complaint)
 
-    def _open(self) -> None:
-        """Make the folder; empty it of points that are not to be kept."""
-        self.options.folder.mkdir(parents=True, exist_ok=True)
+    def _open(self, environment: dict[str, Any]) -> None:
+        """Make the folder ready and note which machine works in it; refuse to go on where another one began.
+
+        Raises:
+            SpecError
+        """
+        folder = self.options.folder
+        before = scaledrift.environment(folder) if self.known else {}
+        differs = scaledrift.other_machine(before, environment, self.points[0].device)
+        if differs:
+            raise SpecError(
+                f"{folder}: begun on another machine: {differs}",
+                "--no-resume measures all of it here, --out keeps both",
+            )
+        folder.mkdir(parents=True, exist_ok=True)
         if not self.options.resume:
-            (self.options.folder / FILE).unlink(missing_ok=True)
+            (folder / FILE).unlink(missing_ok=True)
+        if environment:
+            write_atomic(folder / scaledrift.ENVIRONMENT, dumps(environment, indent=1) + "\n")
 
     # which points there are
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from plugin_points import linux, point
 
+from lrbench import scaledrift
 from lrbench.errors import SpecError
 from lrbench.measure import budget
 from lrbench.measure.children import Child, Forked, Inline
@@ -203,6 +204,41 @@ def test_a_study_goes_on_where_it_was_ended(tmp_path: Path) -> None:
     noted = Noted()
     study(points, tmp_path, noted, resume=False)
     assert len(noted.planned) == 4
+
+
+def on_machine(monkeypatch: pytest.MonkeyPatch, **environment: Any) -> None:
+    monkeypatch.setattr("lrbench.study._Driver._machine", lambda driver: (environment, 1e11))
+
+
+@pytest.mark.parametrize("change", [{"cpu_model": "a faster one"}, {"torch": "3.0"}])
+def test_a_study_that_another_machine_began_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, str]
+) -> None:
+    machine = {"cpu_model": "a slow one", "torch": "2.0", "load_average": [0.5]}
+    on_machine(monkeypatch, **machine)
+    study([small("full", 64)], tmp_path)
+    before = (tmp_path / FILE).read_text()
+    points = [small("full", length) for length in (64, 128)]
+    on_machine(monkeypatch, **(machine | change))
+    with pytest.raises(SpecError) as refused:
+        study(points, tmp_path)
+    assert "begun on another machine" in refused.value.message and "--no-resume" in refused.value.hint
+    assert (tmp_path / FILE).read_text() == before
+    on_machine(monkeypatch, **(machine | {"load_average": [3.0]}))
+    assert len(study(points, tmp_path).points) == 2
+    on_machine(monkeypatch, **(machine | change))
+    assert len(study(points, tmp_path, resume=False).points) == 2
+    assert scaledrift.environment(tmp_path)[next(iter(change))] == next(iter(change.values()))
+
+
+def test_clocks_of_gpus_make_no_other_machine() -> None:
+    def machine(clock: str, name: str = "A") -> dict[str, Any]:
+        return {"cpu_model": "one", "gpus": [{"name": name, "memory_mib": "1", "clock_mhz": clock}]}
+
+    assert not scaledrift.other_machine(machine("1"), machine("2"), "cuda")
+    assert "gpus was A there and is B here" in scaledrift.other_machine(machine("1"), machine("1", "B"), "cuda")
+    assert not scaledrift.other_machine(machine("1"), machine("1", "B"), "cpu")
+    assert not scaledrift.other_machine({}, machine("1"), "cuda")
 
 
 def test_another_spec_is_another_point(tmp_path: Path) -> None:
