@@ -94,7 +94,7 @@ class ScalePoint(Frozen):
     fraction_of_matmul_peak: float | None = None
     tokens_per_s: float | None = None
     bytes_per_token: float | None = None
-    energy_j: float | None = None
+    energy_j: float | None = None  # of a call above idle power, whatever else ran on the package; see the environment
     flags: list[str] = []
     notes: list[str] = []
     seed: int

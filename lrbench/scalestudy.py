@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 METHODS = {
     "memory": "peak of the tensor allocator above the region's start; resident peak as a cross-check",
     "time": "rounds of blocks over all backends in random order, in generations of fresh processes",
+    "energy": "counters of whole processor packages, or of the GPU, around blocks, less idle power; shared with others",
     "fit": "log-log and offset power laws, least squares on logarithms; residual t intervals; no resampling",
 }
 AGAIN = {"error", "interrupted"}  # statuses that are measured again

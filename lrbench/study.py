@@ -205,6 +205,7 @@ class _Driver:
         self.done: list[ScalePoint] = []
         self.delays: list[float] = []  # shares of blocks that waited for a CPU
         self.peak: float | None = None
+        self.idle_w: float | None = None
 
     def run(self) -> Study:
         """All lengths, the shortest first."""
@@ -218,7 +219,7 @@ class _Driver:
         self.listener.plan([point for point in self.points if point.length in todo], kept)
         environment, start = self._machine()
         self._open(environment)
-        self.peak = start
+        self.peak, self.idle_w = start, environment.get("energy", {}).get("idle_w")
         self._predict_all(todo)
         for length in todo:
             self._length(length, [other for other in todo if other >= length])
@@ -303,11 +304,14 @@ class _Driver:
     # what is known beforehand
 
     def _machine(self) -> tuple[dict[str, Any], float | None]:
-        """Environment and matmul peak, from a child with the threads that points have."""
+        """Environment, the source of energy with idle power, and matmul peak, from a child with the points' threads."""
         payload = {"dtype": self.points[0].dtype, "device": self.points[0].device}
         try:
             child = self.host.start(MACHINE, payload, Limits(threads=self.threads))
             environment = child.call("fingerprint", MACHINE_S)
+            environment["energy"] = energy = child.call("energy", MACHINE_S)
+            if energy["reason"]:
+                environment["reasons"]["energy"] = energy["reason"]
             best = child.call("best", MACHINE_S)
             child.close()
         except Failure as failure:
@@ -475,12 +479,12 @@ class _Driver:
         points = []
         for spec, point in found.values():
             point.flags += extra
-            points.append(assemble(spec, point, self.peak, precision, control=False))
+            points.append(assemble(spec, point, self.peak, precision, control=False, idle_w=self.idle_w))
         if control is not None:
             name, times = control
             spec, point = found[name]
             copy = Found(prediction=point.prediction, times=times, flags=list(extra))
-            points.append(assemble(spec, copy, self.peak, precision, control=True))
+            points.append(assemble(spec, copy, self.peak, precision, control=True, idle_w=self.idle_w))
         append(self.options.folder / FILE, points)
         self.done += points
         for finished in points:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lrbench.measure import memory
+from lrbench.measure import energy, memory
 from lrbench.measure.children import Children
 from lrbench.measure.failures import Failure
 from lrbench.measure.host import Limits
@@ -83,8 +83,15 @@ def measure_memory(children: Children, spec: PointSpec, limits: Limits, limit_s:
     )
 
 
-def assemble(spec: PointSpec, found: Found, peak_flops: float | None, precision: float, control: bool) -> ScalePoint:
-    """The record of a point: measured fields only if all went well."""
+def assemble(
+    spec: PointSpec,
+    found: Found,
+    peak_flops: float | None,
+    precision: float,
+    control: bool,
+    idle_w: float | None = None,
+) -> ScalePoint:
+    """The record of a point: measured fields only if all went well. `idle_w`: power that is no point's doing."""
     failure = found.failure or (found.times.failure if found.times else None)
     blank: dict[str, Any] = {
         "model": spec.attention.name,
@@ -104,6 +111,7 @@ def assemble(spec: PointSpec, found: Found, peak_flops: float | None, precision:
     times = found.times
     seconds = times.median_ms / 1e3 if times else None
     tokens = spec.batch * spec.length
+    joules, why = energy.per_call(times.energy if times else [], idle_w)
     count, extra = found.prediction.model, found.memory.extra if found.memory else None
     return ScalePoint(
         **blank,
@@ -114,8 +122,9 @@ def assemble(spec: PointSpec, found: Found, peak_flops: float | None, precision:
         fraction_of_matmul_peak=count / seconds / peak_flops if count and seconds and peak_flops else None,
         tokens_per_s=tokens / seconds if seconds else None,
         bytes_per_token=None if extra is None else extra / tokens,
+        energy_j=joules,
         flags=[*found.flags, *(time_flags(times, precision) if times else [])],
-        notes=list(dict.fromkeys([*found.notes, *(times.notes if times else [])])),
+        notes=list(dict.fromkeys([*found.notes, *(times.notes if times else []), *([why] if why else [])])),
     )
 
 
