@@ -61,7 +61,7 @@ Pass = Literal["memory", "time"]
 FILE = "points.jsonl"
 MACHINE, PREDICTOR = "lrbench.measure.peak:Machine", "lrbench.measure.predict:Predictor"
 OPTIONS = "lrbench.measure.options:Options"
-MACHINE_S, PREDICT_S, IMPORT_S, END_S = 120.0, 20.0, 30.0, 10.0
+MACHINE_S, PREDICT_S, IMPORT_S = 120.0, 20.0, 30.0
 BASE_BYTES = 260 * MIB  # of a child before its point
 FREE_SHARE = 0.9
 DRIFT = 0.15
@@ -77,7 +77,8 @@ class StudyOptions:
         memory_limit_bytes: what one point may take; by default nine tenths of what is free here.
         time_limit_s: what one call of a point may take.
         precision: half-width, relative, of the 95 % interval of a backend's ratio to the reference.
-        budget_s: seconds for the whole study; what is imprecise by then is flagged `precision_missed`.
+        budget_s: seconds for the whole study, imports and memory passes included. Once they are over, a length gets its
+            memory pass and one generation of one round; what is imprecise by then is flagged `precision_missed`.
         least_generations, most_generations: of fresh workers at a length; the budget may end a length earlier.
         rounds: blocks of each worker.
         memory, time: which passes to make.
@@ -206,6 +207,7 @@ class _Driver:
         self.delays: list[float] = []  # shares of blocks that waited for a CPU
         self.peak: float | None = None
         self.idle_w: float | None = None
+        self.machine_s = 0.0  # for the look at the machine, which is taken again at the end
 
     def run(self) -> Study:
         """All lengths, the shortest first."""
@@ -217,7 +219,9 @@ class _Driver:
             self._remember(point.spec, point.status, point.time_ms.median / 1e3 if point.time_ms else None)
         self.done = kept
         self.listener.plan([point for point in self.points if point.length in todo], kept)
+        began = monotonic()
         environment, start = self._machine()
+        self.machine_s = monotonic() - began
         self._open(environment)
         self.peak, self.idle_w = start, environment.get("energy", {}).get("idle_w")
         self._predict_all(todo)
@@ -433,13 +437,15 @@ class _Driver:
             alive = self._grown(alive, before, longer)
             least[longer] = budget.least_s([*alive.values()])
         options = self.options
-        left_s = options.budget_s - END_S - (monotonic() - self.started)
+        left_s = options.budget_s - self.machine_s - (monotonic() - self.started)
+        share_s = budget.share(options.budget_s, left_s, least, length)
         return Rules(
             precision=options.precision,
             least=options.least_generations,
             most=options.most_generations,
             rounds=options.rounds,
-            budget_s=budget.share(options.budget_s, left_s, least, length),
+            # what a length needs may exceed what is left: then one generation has to do
+            budget_s=min(share_s, max(0.0, left_s)),
             time_limit_s=options.time_limit_s,
         )
 

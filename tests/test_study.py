@@ -262,6 +262,13 @@ def test_an_interrupt_keeps_what_is_finished(tmp_path: Path) -> None:
     assert [spec.length for spec in noted.planned] == [128]
 
 
+def test_past_the_budget_a_point_is_timed_once(tmp_path: Path) -> None:
+    points = [small("sleeper.py:Sleeper[ms=30]", length) for length in (64, 128)]
+    found = study(points, tmp_path, budget_s=0.1, least_generations=3)
+    assert [len(rounds) for point in found.points if point.time_ms for rounds in point.time_ms.rounds] == [1, 1]
+    assert all({"single_generation", "precision_missed"} <= set(point.flags) for point in found.points)
+
+
 def test_without_children_points_say_so(tmp_path: Path) -> None:
     found = study([small("full", 64)], tmp_path, in_process=True)
     assert found.points[0].status == "ok" and "in_process" in found.points[0].flags

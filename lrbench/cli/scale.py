@@ -58,7 +58,9 @@ def command(
     precision: Annotated[
         str | None, typer.Option("--precision", help="Half-width of the 95 % interval. [default: 5%]")
     ] = None,
-    budget: Annotated[str | None, typer.Option("--budget", help="Of a whole study. [default: 8min]")] = None,
+    budget: Annotated[
+        str | None, typer.Option("--budget", help="Of a study, imports too. Past it, each point once. [default: 8min]")
+    ] = None,
     compare: Annotated[
         Path | None, typer.Option("--compare", help="An older study, for what has changed since.")
     ] = None,
