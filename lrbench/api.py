@@ -188,7 +188,7 @@ def scale(
     wanted = parse(ScaleGrid, {"models": list(models), "lengths": lengths, "modes": [mode], **grid}, "scale")
     folder = out_folder(out)
     check_writable(folder)
-    (measured,) = run_studies(wanted, Request(folder))
+    (measured,) = run_studies(wanted, Request(folder, cache_folder(None)))
     frame = pd.json_normalize(
         [point.model_dump(mode="json", by_alias=True, exclude={"spec", "settings"}) for point in measured.points]
     )

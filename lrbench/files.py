@@ -20,6 +20,17 @@ def write_atomic(path: Path, text: str) -> None:
         raise
 
 
+def lock_of(folder: Path, cache: Path) -> Path:
+    """The file that who works on a folder locks. It lies in the cache, for a lock that is removed protects nobody.
+
+    Raises:
+        OSError: the cache cannot be written to.
+    """
+    name = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
+    (cache / "locks").mkdir(parents=True, exist_ok=True)
+    return cache / "locks" / f"{name}.lock"
+
+
 def digest(path: Path) -> str:
     """The sha256 of a file's content."""
     found = hashlib.sha256()

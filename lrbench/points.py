@@ -67,7 +67,10 @@ class Flops(Frozen):
 
 
 class ScalePoint(Frozen):
-    """One line of `points.jsonl`. Measured fields are null unless the status is ok."""
+    """One line of `points.jsonl`. Measured fields are null unless the status is ok.
+
+    What ran out of memory or time, or was skipped for it, keeps `memory_bytes.predicted`.
+    """
 
     schema_: Literal["lrbench.scale/1"] = Field("lrbench.scale/1", alias="schema")
     model: str
@@ -91,7 +94,7 @@ class ScalePoint(Frozen):
     fraction_of_matmul_peak: float | None = None
     tokens_per_s: float | None = None
     bytes_per_token: float | None = None
-    energy_j: float | None = None
+    energy_j: float | None = None  # of a call above idle power, whatever else ran on the package; see the environment
     flags: list[str] = []
     notes: list[str] = []
     seed: int

@@ -14,6 +14,8 @@ from lrbench.scalefits import by_model, full_attentions, log_ratios, peak_bytes
 from lrbench.scaling.drift import change
 
 SAME = ("mode", "level", "causal", "width", "heads", "dtype", "device", "threads", "compile")  # else no comparison
+ENVIRONMENT = "environment.json"
+DECISIVE = ("cpu_model", "torch", "gpus")  # where one differs, two studies' points do not go into one
 MACHINE = ("cpu_model", "cpu_capability", "physical_cores", "affinity", "torch", "torch_threads", "gpus")
 BYTES_APART = 0.01  # peaks repeat to the byte; more than this, relative, is a change
 
@@ -66,7 +68,7 @@ def drift(new: Sequence[ScalePoint], old: Old, floor: float, machine: Mapping[st
     return records.Drift(
         study_id=old.study_id,
         reference=reference,
-        differs=[key for key in MACHINE if machine.get(key) != old.environment.get(key)],
+        differs=[key for key in MACHINE if _trait(machine, key) != _trait(old.environment, key)],
         changes=changes,
     )
 
@@ -134,10 +136,33 @@ def _same(one: Path, other: Path) -> bool:
     return one.resolve() == other.resolve()
 
 
+def other_machine(old: Mapping[str, Any], new: Mapping[str, Any], device: str) -> str:
+    """How the machine of a study's first points differs from this one, in words; nothing where it does not.
+
+    What either does not tell is no difference, and GPUs are none to a study on the CPU.
+    """
+    for key in DECISIVE if device != "cpu" else DECISIVE[:-1]:
+        there, here = _trait(old, key), _trait(new, key)
+        if there and here and there != here:
+            return f"{key} was {_said(there)} there and is {_said(here)} here"
+    return ""
+
+
+def _trait(environment: Mapping[str, Any], key: str) -> Any:
+    """A field of an environment; of GPUs what stays, for their clocks move by the second."""
+    if key == "gpus":
+        return [(gpu.get("name"), gpu.get("memory_mib")) for gpu in environment.get(key) or []]
+    return environment.get(key)
+
+
+def _said(trait: Any) -> str:
+    return ", ".join(str(name) for name, _ in trait) if isinstance(trait, list) else str(trait)
+
+
 def environment(folder: Path) -> dict[str, Any]:
     """The environment that a study left, or nothing."""
     try:
-        found = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+        found = json.loads((folder / ENVIRONMENT).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -10,6 +10,7 @@ from lrbench.scaleplan import identity, names
 from lrbench.scaling.beyond import FARTHEST, extrapolate, longest_within
 from lrbench.scaling.crossover import Crossover, Ratio, crossover, generation_ratios, ratio_at
 from lrbench.scaling.curve import Curve, Segment, describe
+from lrbench.scaling.landmarks import outgrown
 from lrbench.specs import AttentionSpec
 
 TAIL = 4  # the longest lengths of a study make its far end
@@ -18,19 +19,23 @@ QUADRATIC, LINEAR = 1.7, 1.3  # what is called so in a remark
 
 
 def fits(
-    points: Sequence[ScalePoint], floor: float | None, budgets: Sequence[int] = BUDGETS
+    points: Sequence[ScalePoint],
+    floor: float | None,
+    budgets: Sequence[int] = BUDGETS,
+    sizes: Mapping[str, int] | None = None,
 ) -> dict[str, records.ModelFits]:
     """All models of a study, in the order of its points.
 
     Args:
         floor: the noise floor, relative: smaller differences in time are none.
         budgets: bytes, for the longest length within each.
+        sizes: bytes of what peaks may outgrow, see `lrbench.scaling.landmarks`.
     """
     curves = by_model(points)
     lengths = sorted({point.length for curve in curves.values() for point in curve})
     # one far end for all, so that exponents stand side by side even where some curves end early
     tail_from = lengths[-TAIL] if len(lengths) > TAIL else None
-    return {name: _model(name, curves, floor, budgets, tail_from) for name in curves}
+    return {name: _model(name, curves, floor, budgets, sizes or {}, tail_from) for name in curves}
 
 
 def by_model(points: Sequence[ScalePoint]) -> dict[str, list[ScalePoint]]:
@@ -79,6 +84,7 @@ def _model(
     curves: Mapping[str, Sequence[ScalePoint]],
     floor: float | None,
     budgets: Sequence[int],
+    sizes: Mapping[str, int],
     tail_from: int | None,
 ) -> records.ModelFits:
     curve = curves[name]
@@ -102,6 +108,7 @@ def _model(
         ratios=[ratio for rival in rivals for ratio in _ratios(rival, curve, curves[rival], floor or 0.0)],
         longest_fitted=max((point.length for point in curve if point.status == "ok"), default=None),
         longest_within=[_within(budget, curve) for budget in budgets],
+        outgrown=_outgrown(curve, peaks, sizes),
         extrapolated_ms=_beyond(time, times),
         remarks=_remarks(spec, time, memory),
     )
@@ -278,6 +285,18 @@ def _within(budget: int, curve: Sequence[ScalePoint]) -> records.Within:
         estimate=found.estimate,
         extrapolated=found.extrapolated,
     )
+
+
+def _outgrown(
+    curve: Sequence[ScalePoint], peaks: Mapping[int, float], sizes: Mapping[str, int]
+) -> list[records.Outgrown]:
+    """By peaks as they were measured; by predicted ones where a point ran out."""
+    predicted = {point.length: point.memory_bytes.predicted for point in curve if point.memory_bytes}
+    known = {length: float(size) for length, size in predicted.items() if size} | dict(peaks)
+    return [
+        records.Outgrown(what=found.what, size_bytes=found.size, fits=found.fits, at=found.at)
+        for found in outgrown(known, sizes)
+    ]
 
 
 def _beyond(curve: Curve | None, times: Mapping[int, float]) -> records.Beyond | None:

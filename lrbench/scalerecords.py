@@ -120,6 +120,15 @@ class Beyond(Frozen):
     high: float
 
 
+class Outgrown(Frozen):
+    """The peak of memory exceeds a cache, or half of the memory, from `at` on; `fits` is the length before, if any."""
+
+    what: str
+    size_bytes: int
+    fits: int | None
+    at: int
+
+
 class ModelFits(Frozen):
     """All that was found out about one model."""
 
@@ -136,6 +145,7 @@ class ModelFits(Frozen):
     ratios: list[RatioAt]
     longest_fitted: int | None
     longest_within: list[Within]
+    outgrown: list[Outgrown] = []
     extrapolated_ms: Beyond | None
     remarks: list[str]
 

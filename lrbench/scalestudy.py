@@ -14,10 +14,12 @@ from lrbench import scaledrift, scalefits, scaleplan
 from lrbench import scalerecords as records
 from lrbench._version import __version__
 from lrbench.errors import SpecError, Unsupported
+from lrbench.files import lock_of
 from lrbench.plan import checked_device
 from lrbench.points import ScalePoint
 from lrbench.registry import backends
 from lrbench.scaleplan import StudyPlan
+from lrbench.scaling.landmarks import landmarks
 from lrbench.specs import ScaleGrid
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 METHODS = {
     "memory": "peak of the tensor allocator above the region's start; resident peak as a cross-check",
     "time": "rounds of blocks over all backends in random order, in generations of fresh processes",
+    "energy": "counters of whole processor packages, or of the GPU, around blocks, less idle power; shared with others",
     "fit": "log-log and offset power laws, least squares on logarithms; residual t intervals; no resampling",
 }
 AGAIN = {"error", "interrupted"}  # statuses that are measured again
@@ -33,9 +36,10 @@ AGAIN = {"error", "interrupted"}  # statuses that are measured again
 
 @dataclass(frozen=True)
 class Request:
-    """How studies are carried out, and what they are compared with."""
+    """How studies are carried out, and what they are compared with. `cache` holds their locks."""
 
     out: Path
+    cache: Path
     resume: bool = True
     in_process: bool = False
     force: bool = False
@@ -96,9 +100,8 @@ def _old(request: Request, plan: StudyPlan) -> scaledrift.Old | None:
 
 
 def _study(plan: StudyPlan, request: Request, old: scaledrift.Old | None, listener: "Listener | None") -> Measured:
-    plan.folder.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with FileLock(plan.folder.parent / f".{plan.study_id}.lock", timeout=0):
+        with FileLock(_lock(plan, request), timeout=0):
             found = _finished(plan) if request.resume else None
             measured = found or _measure(plan, request, listener)
             if old is None:
@@ -107,6 +110,15 @@ def _study(plan: StudyPlan, request: Request, old: scaledrift.Old | None, listen
     except Timeout:
         raise SpecError(
             f"{plan.folder} is being measured by another process", "wait for it, or choose another --out"
+        ) from None
+
+
+def _lock(plan: StudyPlan, request: Request) -> Path:
+    try:
+        return lock_of(plan.folder, request.cache)
+    except OSError as error:
+        raise SpecError(
+            f"{request.cache}: {error.strerror}", "set LRBENCH_CACHE to a folder that can be written to"
         ) from None
 
 
@@ -170,7 +182,7 @@ def _record(plan: StudyPlan, study: "Study", started: float) -> records.StudyRec
         seed=grid.seed,
         lengths=grid.lengths,
         reference=study.reference,
-        models=scalefits.fits(study.points, floor, budgets),
+        models=scalefits.fits(study.points, floor, budgets, landmarks(study.environment, grid.device)),
         noise=_noise(study),
         precision=_precision(real, grid.precision),
         matmul_peak_flops=study.peak_flops,

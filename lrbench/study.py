@@ -38,9 +38,11 @@ from typing import Any, Literal, Protocol
 
 import psutil
 
+from lrbench import scaledrift
 from lrbench.environment import storage
 from lrbench.environment.probes import Unreadable
 from lrbench.errors import SpecError
+from lrbench.files import write_atomic
 from lrbench.measure import budget, race
 from lrbench.measure.children import Child, Children, children
 from lrbench.measure.failures import Failure
@@ -58,7 +60,8 @@ log = logging.getLogger(__name__)
 Pass = Literal["memory", "time"]
 FILE = "points.jsonl"
 MACHINE, PREDICTOR = "lrbench.measure.peak:Machine", "lrbench.measure.predict:Predictor"
-MACHINE_S, PREDICT_S, END_S = 120.0, 20.0, 10.0
+OPTIONS = "lrbench.measure.options:Options"
+MACHINE_S, PREDICT_S, IMPORT_S = 120.0, 20.0, 30.0
 BASE_BYTES = 260 * MIB  # of a child before its point
 FREE_SHARE = 0.9
 DRIFT = 0.15
@@ -74,7 +77,8 @@ class StudyOptions:
         memory_limit_bytes: what one point may take; by default nine tenths of what is free here.
         time_limit_s: what one call of a point may take.
         precision: half-width, relative, of the 95 % interval of a backend's ratio to the reference.
-        budget_s: seconds for the whole study; what is imprecise by then is flagged `precision_missed`.
+        budget_s: seconds for the whole study, imports and memory passes included. Once they are over, a length gets its
+            memory pass and one generation of one round; what is imprecise by then is flagged `precision_missed`.
         least_generations, most_generations: of fresh workers at a length; the budget may end a length earlier.
         rounds: blocks of each worker.
         memory, time: which passes to make.
@@ -150,10 +154,7 @@ class Silent:
 def run_study(points: Sequence[PointSpec], options: StudyOptions, listener: Listener | None = None) -> Study:
     """Measure what is missing of a study and return all of it."""
     check(points)
-    options.folder.mkdir(parents=True, exist_ok=True)
     known = read_points(options.folder / FILE) if options.resume else []
-    if not options.resume:
-        (options.folder / FILE).unlink(missing_ok=True)
     started = monotonic()
     with children(points[0].device, options.in_process) as host:
         return _Driver(points, options, listener or Silent(), host, known, started).run()
@@ -205,18 +206,24 @@ class _Driver:
         self.done: list[ScalePoint] = []
         self.delays: list[float] = []  # shares of blocks that waited for a CPU
         self.peak: float | None = None
+        self.idle_w: float | None = None
+        self.machine_s = 0.0  # for the look at the machine, which is taken again at the end
 
     def run(self) -> Study:
         """All lengths, the shortest first."""
         lengths = sorted({point.length for point in self.points})
         todo = [length for length in lengths if not self._complete(length)]
+        self._check_options(todo)
         kept = [point for length in lengths if length not in todo for point in self._of(length)]
         for point in kept:
             self._remember(point.spec, point.status, point.time_ms.median / 1e3 if point.time_ms else None)
         self.done = kept
         self.listener.plan([point for point in self.points if point.length in todo], kept)
+        began = monotonic()
         environment, start = self._machine()
-        self.peak = start
+        self.machine_s = monotonic() - began
+        self._open(environment)
+        self.peak, self.idle_w = start, environment.get("energy", {}).get("idle_w")
         self._predict_all(todo)
         for length in todo:
             self._length(length, [other for other in todo if other >= length])
@@ -224,6 +231,46 @@ class _Driver:
         waited = median(self.delays) if self.delays else None
         environment |= {"at_end": moment(at_end), "run_queue_delay": waited}
         return self._study(environment, {"start": start, "end": end})
+
+    # before the first point
+
+    def _check_options(self, todo: Sequence[int]) -> None:
+        """Refuse options that a user's file does not take. What breaks on the way there is for its points to record.
+
+        Raises:
+            SpecError
+        """
+        files = {curve(spec.attention): spec.attention for spec in self.points if spec.length in todo}
+        for attention in (each for each in files.values() if each.digest is not None):
+            try:
+                child = self.host.start(OPTIONS, None, Limits())
+                complaint = child.call("complaint", IMPORT_S, attention=attention.model_dump(mode="json"))
+                child.close()
+            except Failure as failure:
+                log.debug("%s: its options could not be checked: %s", attention.label, failure.reason)
+                continue
+            if complaint is not None:
+                raise SpecError(*complaint)
+
+    def _open(self, environment: dict[str, Any]) -> None:
+        """Make the folder ready and note which machine works in it; refuse to go on where another one began.
+
+        Raises:
+            SpecError
+        """
+        folder = self.options.folder
+        before = scaledrift.environment(folder) if self.known else {}
+        differs = scaledrift.other_machine(before, environment, self.points[0].device)
+        if differs:
+            raise SpecError(
+                f"{folder}: begun on another machine: {differs}",
+                "--no-resume measures all of it here, --out keeps both",
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        if not self.options.resume:
+            (folder / FILE).unlink(missing_ok=True)
+        if environment:
+            write_atomic(folder / scaledrift.ENVIRONMENT, dumps(environment, indent=1) + "\n")
 
     # which points there are
 
@@ -261,11 +308,14 @@ class _Driver:
     # what is known beforehand
 
     def _machine(self) -> tuple[dict[str, Any], float | None]:
-        """Environment and matmul peak, from a child with the threads that points have."""
+        """Environment, the source of energy with idle power, and matmul peak, from a child with the points' threads."""
         payload = {"dtype": self.points[0].dtype, "device": self.points[0].device}
         try:
             child = self.host.start(MACHINE, payload, Limits(threads=self.threads))
             environment = child.call("fingerprint", MACHINE_S)
+            environment["energy"] = energy = child.call("energy", MACHINE_S)
+            if energy["reason"]:
+                environment["reasons"]["energy"] = energy["reason"]
             best = child.call("best", MACHINE_S)
             child.close()
         except Failure as failure:
@@ -387,13 +437,15 @@ class _Driver:
             alive = self._grown(alive, before, longer)
             least[longer] = budget.least_s([*alive.values()])
         options = self.options
-        left_s = options.budget_s - END_S - (monotonic() - self.started)
+        left_s = options.budget_s - self.machine_s - (monotonic() - self.started)
+        share_s = budget.share(options.budget_s, left_s, least, length)
         return Rules(
             precision=options.precision,
             least=options.least_generations,
             most=options.most_generations,
             rounds=options.rounds,
-            budget_s=budget.share(options.budget_s, left_s, least, length),
+            # what a length needs may exceed what is left: then one generation has to do
+            budget_s=min(share_s, max(0.0, left_s)),
             time_limit_s=options.time_limit_s,
         )
 
@@ -433,12 +485,12 @@ class _Driver:
         points = []
         for spec, point in found.values():
             point.flags += extra
-            points.append(assemble(spec, point, self.peak, precision, control=False))
+            points.append(assemble(spec, point, self.peak, precision, control=False, idle_w=self.idle_w))
         if control is not None:
             name, times = control
             spec, point = found[name]
             copy = Found(prediction=point.prediction, times=times, flags=list(extra))
-            points.append(assemble(spec, copy, self.peak, precision, control=True))
+            points.append(assemble(spec, copy, self.peak, precision, control=True, idle_w=self.idle_w))
         append(self.options.folder / FILE, points)
         self.done += points
         for finished in points:

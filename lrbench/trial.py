@@ -1,6 +1,5 @@
 """The life of one cell: from its spec to the last byte of its `record.json`."""
 
-import hashlib
 import logging
 import traceback
 from contextlib import nullcontext
@@ -16,7 +15,7 @@ from lrbench import fairness
 from lrbench._version import __version__
 from lrbench.environment import fingerprint
 from lrbench.errors import LrbenchError, SpecError, Unsupported
-from lrbench.files import write_atomic
+from lrbench.files import lock_of, write_atomic
 from lrbench.loaders.base import TaskData
 from lrbench.memory import PeakMemory
 from lrbench.models import heads
@@ -70,10 +69,8 @@ def run(order: Order) -> RunRecord:
 
 
 def _lock(order: Order) -> FileLock:
-    """Held by who works on the cell. It lies in the cache, for a lock that is removed when done protects nobody."""
-    name = hashlib.sha256(str(order.folder.resolve()).encode()).hexdigest()[:16]
-    (order.cache / "locks").mkdir(parents=True, exist_ok=True)
-    return FileLock(order.cache / "locks" / f"{name}.lock")
+    """Held by who works on the cell."""
+    return FileLock(lock_of(order.folder, order.cache))
 
 
 def blank(order: Order, status: Status, reason: str, started_at: str) -> RunRecord:

@@ -13,15 +13,17 @@ from collections.abc import Callable, Iterator
 from functools import wraps
 from pathlib import Path
 from time import monotonic
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import psutil
 import pytest
+import torch
 from plugin_points import PLUGINS, linux, point
 
 from lrbench.errors import Missing
-from lrbench.measure import memory, timing
+from lrbench.measure import energy, memory, timing
 from lrbench.measure.children import Child, Children, Forked, Inline, Spawned
 from lrbench.measure.failures import Failure, classify
 from lrbench.measure.host import Limits
@@ -594,3 +596,83 @@ def test_a_failed_point_has_no_figures() -> None:
     written = assemble(point("full"), found, 1e9, 0.05, control=False)
     assert (written.status, written.predicted) == ("oom", True)
     assert written.time_ms is written.memory_bytes is written.flops is written.tokens_per_s is None
+
+
+# energy
+
+
+def rapl(folder: Path, **zones: tuple[str, int, int]) -> Path:
+    """A powercap folder: name, microjoules and range of each zone."""
+    for zone, (name, energy_uj, whole) in zones.items():
+        place = folder / zone.replace("_", ":").replace("rapl", "intel-rapl")
+        place.mkdir(parents=True, exist_ok=True)
+        for file, value in (("name", name), ("energy_uj", energy_uj), ("max_energy_range_uj", whole)):
+            (place / file).write_text(f"{value}\n")
+    return folder
+
+
+def test_energy_is_that_of_all_packages_and_of_no_part_twice(tmp_path: Path) -> None:
+    zones = {"rapl_0_0": ("core", 9, 99), "rapl_2": ("psys", 9, 99), "rapl_1": ("package-1", 500, 10**9)}
+    rapl(tmp_path, rapl_0=("package-0", 1_000_000, 10**9), **zones)
+    counter = energy.Rapl(tmp_path)
+    before = counter.read()
+    assert before == [1_000_000, 500]
+    rapl(tmp_path, rapl_0=("package-0", 3_000_000, 10**9), rapl_1=("package-1", 1_000_500, 10**9))
+    assert counter.joules(before, counter.read()) == pytest.approx(3.0)
+
+
+def test_an_energy_counter_that_starts_again_is_followed(tmp_path: Path) -> None:
+    counter = energy.Rapl(rapl(tmp_path, rapl_0=("package-0", 9_000_000, 9_999_999)))
+    before = counter.read()
+    rapl(tmp_path, rapl_0=("package-0", 2_000_000, 9_999_999))
+    assert counter.joules(before, counter.read()) == pytest.approx(3.0)
+
+
+def test_without_a_readable_counter_there_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(energy, "POWERCAP", tmp_path)
+    assert energy.about("cpu") == {"source": None, "idle_w": None, "reason": "no energy counters of the processor here"}
+    rapl(tmp_path, rapl_0=("package-0", 1, 9))
+    (tmp_path / "intel-rapl:0" / "energy_uj").unlink()
+    (tmp_path / "intel-rapl:0" / "energy_uj").mkdir()  # root reads whatever has no permissions
+    assert energy.about("cpu")["reason"] == "is a directory"
+    assert "no energy counter" in energy.about("mps")["reason"]
+
+
+def test_idle_power_is_taken_off_and_short_intervals_say_nothing() -> None:
+    blocks = [energy.Spent(30.0, 4, 1.0), energy.Spent(50.0, 6, 1.0)]
+    assert energy.per_call(blocks, 10.0) == (6.0, "")
+    assert energy.per_call([], 10.0) == (None, "")
+    for given, idle_w, reason in ((blocks, None, "idle"), (blocks, 50.0, "idle"), ([(9.0, 1, 0.5)], 1.0, "too few")):
+        joules, why = energy.per_call([energy.Spent(*block) for block in given], idle_w)
+        assert joules is None and reason in why
+
+
+def test_a_gpus_counter_is_that_of_its_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    readings = iter([1000, 1000, 3500])
+    driver = SimpleNamespace(
+        nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByUUID=lambda uuid: uuid,
+        nvmlDeviceGetTotalEnergyConsumption=lambda gpu: {"GPU-abc": next(readings)}[gpu],
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", driver)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="abc"))
+    counter = energy.meter("cuda:0")
+    assert counter.joules(counter.read(), counter.read()) == 2.5
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert energy.about("cuda:0")["reason"] == "the package pynvml is not installed"
+
+
+def test_a_timed_point_has_the_energy_of_its_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(energy, "POWERCAP", rapl(tmp_path, rapl_0=("package-0", 0, 10**12)))
+    worker = timing.TimeWorker(point("sleeper.py:Sleeper[ms=30]").model_dump(mode="json"))
+    worker.first()
+    file, stop = tmp_path / "intel-rapl:0" / "energy_uj", iter(range(0, 10**9, 10**7))
+    monkeypatch.setattr(type(worker._meter), "read", lambda self: [next(stop)])
+    found = worker.block()
+    assert file.exists() and found["energy"].joules == 10.0
+    assert found["energy"].calls == len(found["calls"]) + timing.DISCARDED
+    times = Times(
+        rounds=[[1.0]], first_ms=[1.0], minimum_ms=1.0, calls=3, energy=[energy.Spent(30.0, 2, 2.0)], half_width=0.0
+    )
+    made = assemble(point("full"), Found(times=times), None, 0.05, control=False, idle_w=5.0)
+    assert made.energy_j == 10.0 and not made.notes

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from filelock import FileLock
 
 from lrbench import records, scaleplan, scalerecords
 from lrbench.cli.app import run_app
@@ -143,7 +144,7 @@ class Stub:
             reference=points[0].attention.label,
             noise=Noise(points[0].attention.label, {512: [0.01, -0.02, 0.0]}, 0.03),
             peak_flops={"start": 1.5e11, "end": 1.4e11},
-            environment={"cpu_model": "paper", "torch": "2"},
+            environment={"cpu_model": "paper", "torch": "2", "caches": {"L2": "8M", "L3": "128M"}},
             seconds={"total": 10.0, "measured": 8.0, "imports": 1.0, "overhead": 1.0},
             warnings=["this is a stub"],
         )
@@ -303,6 +304,9 @@ def test_the_record_holds_all_fits(call: Callable[..., Called], stub: Stub, tmp_
     assert crossing["full"]["length"] == pytest.approx(3000, rel=0.1)
     assert crossing["full"]["ci_low"] < crossing["full"]["length"] < crossing["full"]["ci_high"]
     assert crossing["full[impl=math]"]["length"] == pytest.approx(1000, rel=0.1)
+    left = {name: {one["what"]: one["at"] for one in models[name]["outgrown"]} for name in ("full", "full[impl=math]")}
+    # 48 KiB a token, and 96 bytes a pair of tokens
+    assert left == {"full": {"L2": 512, "L3": 4096}, "full[impl=math]": {"L2": 512, "L3": 1024}}
     assert record["noise"]["floor"] == 0.03 and models["local"]["longest_fitted"] == 16384
     (remark,) = models["full"]["remarks"]
     assert "near n^2 in time" in remark and "near n in memory" in remark
@@ -315,7 +319,15 @@ def test_tables_fit_eighty_columns_and_say_what_matters(
     monkeypatch.setenv("COLUMNS", "80")
     code, out, err = call("scale", "--models", SIX, "--lengths", "512..16384", "--device", "cpu")
     assert code == 0 and max(map(len, out.splitlines())) <= 80
-    for words in ("exponent of", "Noise floor 3.0%", "cheaper from", "near n^2 in time", "16384", "longest length"):
+    for words in (
+        "exponent of",
+        "Noise floor 3.0%",
+        "cheaper from",
+        "near n^2 in time",
+        "16384",
+        "longest length",
+        "exceeds L2",
+    ):
         assert words in " ".join(out.split()), words
     assert "warning: this is a stub" in out
     assert err.count("ms ±2%") == 24 and "[24/24]" in err and "results: " in err
@@ -327,6 +339,28 @@ def test_a_finished_study_is_not_measured_again(call: Callable[..., Called], stu
     assert study(call)["record"] == first["record"] and not stub.asked
     study(call, "--no-resume")
     assert len(stub.asked) == 24
+
+
+def test_a_study_that_another_process_measures_is_left_to_it(
+    call: Callable[..., Called], stub: Stub, tmp_path: Path
+) -> None:
+    study(call)
+    results = tmp_path / "results"
+    assert {path.name for path in (results / "scale").iterdir()} == {path.parent.name for path in results.rglob("rec*")}
+    assert not [path for path in results.rglob(".*")]
+    (lock,) = (tmp_path / "cache" / "locks").iterdir()
+    with FileLock(lock):
+        code, out, err = call("scale", "--models", SIX, "--lengths", "512..16384", "--device", "cpu")
+    assert code == 2 and out == "" and "another process" in err and "--out" in err
+
+
+def test_a_cache_that_cannot_be_written_to_is_named(
+    call: Callable[..., Called], stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("LRBENCH_CACHE", str(tmp_path / "file" / "cache"))
+    code, _, err = call("scale", "-m", "full", "--lengths", "512", "--device", "cpu")
+    assert code == 2 and "Not a directory" in err and "LRBENCH_CACHE" in err and not stub.asked
 
 
 def test_an_interrupted_study_keeps_its_points_and_goes_on(

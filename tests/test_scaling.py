@@ -14,6 +14,7 @@ from lrbench.scaling.curve import describe
 from lrbench.scaling.drift import change
 from lrbench.scaling.fits import Slope, has_overhead, local_slopes, loglog, with_offset
 from lrbench.scaling.guide import LAWS, consistent_laws
+from lrbench.scaling.landmarks import HALF, landmarks, outgrown
 
 SIX = [512 * 2**i for i in range(6)]
 ELEVEN = [64 * 2**i for i in range(11)]
@@ -310,6 +311,32 @@ def test_the_longest_length_within_a_budget() -> None:
     assert longest_within(40e6, measured, {}) == (2048, None, 3238, True)
     assert longest_within(1e9, measured, {}) == (2048, None, 4096, True)
     assert longest_within(1e5, measured, {}) == (None, 512, None, False)
+
+
+def test_lengths_that_were_only_predicted_bound_the_longest_one() -> None:
+    measured, predicted = {512: 1e6, 1024: 4e6}, {2048: 16e6, 4096: 64e6, 8192: 256e6}
+    assert longest_within(40e6, measured, predicted) == (1024, 4096, 3238, False)
+    assert longest_within(1e9, measured, predicted) == (1024, None, 8192, True)
+
+
+# landmarks
+
+
+def test_landmarks_are_what_the_environment_tells() -> None:
+    machine = {"caches": {"L1 data": "48K", "L2": "2048K", "L3": "32M"}, "memory_total_bytes": 2**34}
+    assert landmarks(machine, "cpu") == {"L2": 2**21, "L3": 2**25, HALF: 2**33}
+    assert landmarks({"caches": None, "memory_total_bytes": None}, "cpu") == landmarks({}, "cpu") == {}
+    assert landmarks({"caches": {"L2": "much"}}, "cpu") == {}
+    gpus = [{"memory_mib": "16384"}, {"memory_mib": "16384"}]
+    assert landmarks(machine | {"gpus": gpus}, "cuda:1") == {HALF: 2**33}
+    assert landmarks(machine | {"gpus": [*gpus, {"memory_mib": None}]}, "cuda") == {}
+
+
+def test_a_curve_outgrows_a_size_at_the_first_length_above_it() -> None:
+    peaks = {512: 1e6, 1024: 4e6, 2048: 16e6}
+    assert outgrown(peaks, {"L2": 2**21, "L3": 2**25}) == [("L2", 2**21, 512, 1024)]
+    assert outgrown(peaks, {"L2": 10}) == [("L2", 10, None, 512)]
+    assert outgrown({}, {"L2": 10}) == []
 
 
 # drift

@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 from plugin_points import linux, point
 
+from lrbench import scaledrift
 from lrbench.errors import SpecError
 from lrbench.measure import budget
 from lrbench.measure.children import Child, Forked, Inline
 from lrbench.points import PointSpec, ScalePoint
+from lrbench.registry import backends
+from lrbench.scalefits import fits
 from lrbench.study import FILE, Silent, Study, StudyOptions, log_ratios, run_study
 
 pytestmark = linux
@@ -99,6 +102,33 @@ def test_i3_longer_points_of_a_curve_that_ran_out_are_skipped(tmp_path: Path, mo
     assert found.points[1].reason == "oom at length 64"
 
 
+@pytest.mark.parametrize(
+    ("model", "error", "way_out"),
+    [
+        ("raiser.py:Raiser[wher=init]", "model Raiser: wher: unknown field", "did you mean 'where'?"),
+        ("sleeper.py:Sleeper[ms=long]", "model Sleeper: ms: ", "found 'long'"),
+        ("sleeper.py:Sleepr", "unknown class 'Sleepr'", "did you mean 'Sleeper'?"),
+    ],
+)
+def test_options_that_a_file_does_not_take_are_refused_before_the_first_point(
+    tmp_path: Path, model: str, error: str, way_out: str
+) -> None:
+    noted = Noted()
+    with pytest.raises(SpecError) as refused:
+        study([small("full", 64), small(model, 64)], tmp_path / "study", noted)
+    assert error in refused.value.message and way_out in refused.value.hint
+    assert not noted.passes and not (tmp_path / "study").exists()
+
+
+@pytest.mark.parametrize("line", ["raise ValueError('what a pity')", "import os; os._exit(3)", "raise SystemExit"])
+def test_a_file_that_breaks_when_imported_is_a_row(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(f"{line}\nclass Mine: ...\n")
+    spec = PointSpec(attention=backends.spec(f"{file}[option=1]"), length=64, width=32, heads=2, threads=1)
+    found = study([small("full", 64, mode="train"), spec], tmp_path / "study")
+    assert [point.status for point in found.points] == ["ok", "error"]
+
+
 def test_what_will_not_fit_is_not_run(tmp_path: Path) -> None:
     noted = Noted()
     points = [small(name, length) for name in ("full", "full[impl=math]") for length in (64, 8192, 16384)]
@@ -106,6 +136,14 @@ def test_what_will_not_fit_is_not_run(tmp_path: Path) -> None:
     large = [point for point in found.points if point.settings][1:]
     assert [(point.status, point.predicted) for point in large] == [("oom", True), ("skipped", False)]
     assert "MiB" in large[0].reason
+    kept = [point.memory_bytes for point in large]
+    assert all(memory and memory.extra is None and memory.total is None for memory in kept)
+    peak = 3 * 4 * 2 * 8192**2  # bytes: n × n thrice, float32, two heads
+    predicted = [memory.predicted for memory in kept if memory and memory.predicted]
+    assert predicted == pytest.approx([peak, 4 * peak], rel=0.02)
+    within = fits(found.points, None, [2 * peak])["full[impl=math]"].longest_within[0]
+    assert (within.length, within.over, within.extrapolated) == (64, 16384, False)
+    assert within.estimate == pytest.approx(8192 * 2**0.5, rel=0.02)
     assert found.points[2].status == "ok"
     assert ("full", 16384, "memory") in noted.passes
     assert len([entry for entry in noted.passes if entry[1] > 64]) == 2
@@ -168,6 +206,41 @@ def test_a_study_goes_on_where_it_was_ended(tmp_path: Path) -> None:
     assert len(noted.planned) == 4
 
 
+def on_machine(monkeypatch: pytest.MonkeyPatch, **environment: Any) -> None:
+    monkeypatch.setattr("lrbench.study._Driver._machine", lambda driver: (environment, 1e11))
+
+
+@pytest.mark.parametrize("change", [{"cpu_model": "a faster one"}, {"torch": "3.0"}])
+def test_a_study_that_another_machine_began_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, str]
+) -> None:
+    machine = {"cpu_model": "a slow one", "torch": "2.0", "load_average": [0.5]}
+    on_machine(monkeypatch, **machine)
+    study([small("full", 64)], tmp_path)
+    before = (tmp_path / FILE).read_text()
+    points = [small("full", length) for length in (64, 128)]
+    on_machine(monkeypatch, **(machine | change))
+    with pytest.raises(SpecError) as refused:
+        study(points, tmp_path)
+    assert "begun on another machine" in refused.value.message and "--no-resume" in refused.value.hint
+    assert (tmp_path / FILE).read_text() == before
+    on_machine(monkeypatch, **(machine | {"load_average": [3.0]}))
+    assert len(study(points, tmp_path).points) == 2
+    on_machine(monkeypatch, **(machine | change))
+    assert len(study(points, tmp_path, resume=False).points) == 2
+    assert scaledrift.environment(tmp_path)[next(iter(change))] == next(iter(change.values()))
+
+
+def test_clocks_of_gpus_make_no_other_machine() -> None:
+    def machine(clock: str, name: str = "A") -> dict[str, Any]:
+        return {"cpu_model": "one", "gpus": [{"name": name, "memory_mib": "1", "clock_mhz": clock}]}
+
+    assert not scaledrift.other_machine(machine("1"), machine("2"), "cuda")
+    assert "gpus was A there and is B here" in scaledrift.other_machine(machine("1"), machine("1", "B"), "cuda")
+    assert not scaledrift.other_machine(machine("1"), machine("1", "B"), "cpu")
+    assert not scaledrift.other_machine({}, machine("1"), "cuda")
+
+
 def test_another_spec_is_another_point(tmp_path: Path) -> None:
     study([small("full", 64)], tmp_path)
     noted = Noted()
@@ -187,6 +260,13 @@ def test_an_interrupt_keeps_what_is_finished(tmp_path: Path) -> None:
     noted = Noted()
     study(points, tmp_path, noted)
     assert [spec.length for spec in noted.planned] == [128]
+
+
+def test_past_the_budget_a_point_is_timed_once(tmp_path: Path) -> None:
+    points = [small("sleeper.py:Sleeper[ms=30]", length) for length in (64, 128)]
+    found = study(points, tmp_path, budget_s=0.1, least_generations=3)
+    assert [len(rounds) for point in found.points if point.time_ms for rounds in point.time_ms.rounds] == [1, 1]
+    assert all({"single_generation", "precision_missed"} <= set(point.flags) for point in found.points)
 
 
 def test_without_children_points_say_so(tmp_path: Path) -> None:

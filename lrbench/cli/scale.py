@@ -58,7 +58,9 @@ def command(
     precision: Annotated[
         str | None, typer.Option("--precision", help="Half-width of the 95 % interval. [default: 5%]")
     ] = None,
-    budget: Annotated[str | None, typer.Option("--budget", help="Of a whole study. [default: 8min]")] = None,
+    budget: Annotated[
+        str | None, typer.Option("--budget", help="Of a study, imports too. Past it, each point once. [default: 8min]")
+    ] = None,
     compare: Annotated[
         Path | None, typer.Option("--compare", help="An older study, for what has changed since.")
     ] = None,
@@ -111,14 +113,14 @@ def command(
 
 
 def _measure(grid: "ScaleGrid", out: Path, quiet: bool, **request: Any) -> "list[Measured]":
-    from lrbench.api import check_writable
+    from lrbench.api import cache_folder, check_writable
     from lrbench.cli.scalelive import Curves
     from lrbench.scalestudy import Request, run_studies
 
     check_writable(out)
     try:
         with Curves(quiet) as live:
-            return run_studies(grid, Request(out, **request), live)
+            return run_studies(grid, Request(out, cache_folder(None), **request), live)
     except KeyboardInterrupt:
         typer.echo("interrupted: finished points are kept, and the same command goes on", err=True)
         raise

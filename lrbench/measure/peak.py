@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from lrbench.environment import fingerprint
+from lrbench.measure import energy
 from lrbench.measure.region import DTYPES
 
 SIZES = (1024, 2048)
@@ -21,6 +22,10 @@ class Machine:
     def fingerprint(self) -> dict[str, Any]:
         """The environment of this moment."""
         return fingerprint().model_dump(mode="json")
+
+    def energy(self) -> dict[str, Any]:
+        """Whether energy can be had here, and what an idle machine takes."""
+        return energy.about(self._device.type if self._device.index is None else str(self._device))
 
     def best(self) -> dict[str, float]:
         """The best rate of ten square products of each size, in FLOP/s. Some seconds."""

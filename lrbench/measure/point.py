@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lrbench.measure import memory
+from lrbench.measure import energy, memory
 from lrbench.measure.children import Children
 from lrbench.measure.failures import Failure
 from lrbench.measure.host import Limits
@@ -17,6 +17,7 @@ from lrbench.stats import over_seeds
 
 PROBE = "lrbench.measure.memory:MemoryProbe"
 CONTENDED_SHARE = 0.2  # of blocks
+RAN_OUT = ("oom", "timeout", "skipped")  # statuses of points that a prediction of memory still says something about
 
 
 @dataclass
@@ -82,8 +83,15 @@ def measure_memory(children: Children, spec: PointSpec, limits: Limits, limit_s:
     )
 
 
-def assemble(spec: PointSpec, found: Found, peak_flops: float | None, precision: float, control: bool) -> ScalePoint:
-    """The record of a point: measured fields only if all went well."""
+def assemble(
+    spec: PointSpec,
+    found: Found,
+    peak_flops: float | None,
+    precision: float,
+    control: bool,
+    idle_w: float | None = None,
+) -> ScalePoint:
+    """The record of a point: measured fields only if all went well. `idle_w`: power that is no point's doing."""
     failure = found.failure or (found.times.failure if found.times else None)
     blank: dict[str, Any] = {
         "model": spec.attention.name,
@@ -93,10 +101,17 @@ def assemble(spec: PointSpec, found: Found, peak_flops: float | None, precision:
         "spec": spec,
     }
     if failure is not None:
-        return ScalePoint(**blank, status=failure.status, reason=failure.reason, predicted=found.foreseen)
+        return ScalePoint(
+            **blank,
+            status=failure.status,
+            reason=failure.reason,
+            predicted=found.foreseen,
+            memory_bytes=only_predicted(found.prediction) if failure.status in RAN_OUT else None,
+        )
     times = found.times
     seconds = times.median_ms / 1e3 if times else None
     tokens = spec.batch * spec.length
+    joules, why = energy.per_call(times.energy if times else [], idle_w)
     count, extra = found.prediction.model, found.memory.extra if found.memory else None
     return ScalePoint(
         **blank,
@@ -107,12 +122,29 @@ def assemble(spec: PointSpec, found: Found, peak_flops: float | None, precision:
         fraction_of_matmul_peak=count / seconds / peak_flops if count and seconds and peak_flops else None,
         tokens_per_s=tokens / seconds if seconds else None,
         bytes_per_token=None if extra is None else extra / tokens,
+        energy_j=joules,
         flags=[*found.flags, *(time_flags(times, precision) if times else [])],
-        notes=list(dict.fromkeys([*found.notes, *(times.notes if times else [])])),
+        notes=list(dict.fromkeys([*found.notes, *(times.notes if times else []), *([why] if why else [])])),
     )
 
 
 SHARED = ("length", "batch", "width", "heads", "causal", "mode", "level", "dtype", "device", "seed")
+
+
+def only_predicted(prediction: Prediction) -> MemoryBytes | None:
+    """The memory of a point without a figure, where fake tensors told it; guesses from shorter lengths do not count."""
+    if prediction.extra is None:
+        return None
+    return MemoryBytes(
+        extra=None,
+        total=None,
+        resident=None,
+        saved=None,
+        reserved=None,
+        predicted=prediction.extra,
+        agree=None,
+        method="fake tensors: not run to its end",
+    )
 
 
 def summary(times: Times, compiled: bool) -> TimeMs:

@@ -13,6 +13,7 @@ from time import monotonic
 from typing import Any
 
 from lrbench.measure.children import Child, Children
+from lrbench.measure.energy import Spent
 from lrbench.measure.failures import Failure
 from lrbench.measure.host import Limits
 from lrbench.measure.timing import BLOCK_CALLS, BLOCK_S, DISCARDED, SLOW_S
@@ -33,6 +34,7 @@ class Times:
     minimum_ms: float = math.inf
     calls: int = 0
     delays: list[float] = field(default_factory=list)
+    energy: list[Spent] = field(default_factory=list)
     denormals: int = 0
     notes: list[str] = field(default_factory=list)
     failure: Failure | None = None
@@ -189,6 +191,8 @@ class Race:
         times.rounds[-1].append(kept["ms"])
         times.minimum_ms = min(times.minimum_ms, *kept["calls"])
         times.calls += len(kept["calls"])
+        if kept.get("energy") is not None:
+            times.energy.append(Spent(*kept["energy"]))
         if kept["delay"] is not None:
             times.delays.append(kept["delay"])
 

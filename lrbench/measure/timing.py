@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lrbench.measure import host
+from lrbench.environment.probes import Unreadable
+from lrbench.measure import energy, host
 from lrbench.measure.region import Region
 from lrbench.points import PointSpec
 
@@ -34,6 +35,11 @@ class TimeWorker:
         self.region = Region(PointSpec.model_validate(spec))
         self._held: Tensor | None = None
         self._call_s = 0.0
+        self._calls = 0
+        try:
+            self._meter: energy.Meter | None = energy.meter(self.region.spec.device)
+        except Unreadable:
+            self._meter = None
 
     def first(self) -> dict[str, float]:
         """The first call in this process, in milliseconds."""
@@ -45,16 +51,22 @@ class TimeWorker:
         return {"spent_s": warm_up(self._timed, self._call_s), "call_s": self._call_s}
 
     def block(self) -> dict[str, Any]:
-        """Median of a block's calls in ms, all of them, and the share of it that a thread waited for a CPU."""
+        """Median of a block's calls in ms, all of them, and the share of it that a thread waited for a CPU.
+
+        `energy`: joules, calls and seconds of all of it, where a counter can be read.
+        """
+        before, counted = self._energy(), self._calls
         waited, started = waits_ns(), perf_counter()
         with quiet():
             calls = block(self._timed, self._call_s)
         wall_s = perf_counter() - started
+        after = self._energy()
         return {
             "ms": median(calls) * 1e3,
             "calls": [call * 1e3 for call in calls],
             "delay": share_waited(waited, waits_ns(), wall_s),
             "spent_s": wall_s,
+            "energy": self._spent(before, after, self._calls - counted, wall_s),
         }
 
     def finish(self) -> dict[str, Any]:
@@ -63,12 +75,26 @@ class TimeWorker:
         found = sum(subnormals(tensor) for tensor in [*tensors, *self.region.gradients()])
         return {"denormals": found, "notes": self.region.notes, "disturbed": disturbed()}
 
+    def _energy(self) -> list[int] | None:
+        try:
+            return self._meter.read() if self._meter else None
+        except Exception:  # of a driver: it costs this block its energy, not its time
+            return None
+
+    def _spent(
+        self, before: list[int] | None, after: list[int] | None, calls: int, wall_s: float
+    ) -> energy.Spent | None:
+        if self._meter is None or before is None or after is None or wall_s < self._meter.coarse_s:
+            return None
+        return energy.Spent(self._meter.joules(before, after), calls, wall_s)
+
     def _timed(self) -> float:
         self._call_s = self._call()
         return self._call_s
 
     def _call(self) -> float:
         """Seconds of one call. The previous output is freed and gradients are cleared outside of it."""
+        self._calls += 1
         self._held = None
         self.region.prepare()
         self.region.synchronize()

@@ -214,7 +214,7 @@ def _within(within: Within) -> str:
     if within.estimate is None:
         return f">{within.length}"
     if within.extrapolated:
-        return f"({'>' if within.estimate == FARTHEST * within.length else '~'}{within.estimate})"
+        return f"({'>' if within.estimate >= FARTHEST * within.length else '~'}{within.estimate})"
     return f"~{within.estimate}"
 
 
@@ -223,6 +223,22 @@ def _size(size: int) -> str:
         if size >= scale:
             return f"{size / scale:.3g} {unit}"
     return f"{size} B"
+
+
+def _outgrown(record: StudyRecord) -> Iterator[str]:
+    """Where peaks leave a cache or half of the memory, of all models in one line; the record has them one by one."""
+    places: dict[str, list[int]] = {}
+    for model in record.models.values():
+        for found in model.outgrown:
+            places.setdefault(f"{found.what} ({_size(found.size_bytes)})", []).append(found.at)
+    texts = [f"{what} {_range(lengths)}" for what, lengths in places.items()]
+    if texts:
+        yield f"The first lengths whose memory exceeds {', '.join(texts)}."
+
+
+def _range(lengths: Sequence[int]) -> str:
+    first, last = min(lengths), max(lengths)
+    return f"at {first}" if first == last else f"at {first} to {last}, by model"
 
 
 def _drift(drift: Drift) -> Iterator[RenderableType]:
@@ -246,6 +262,7 @@ def _about_study(record: StudyRecord) -> Iterator[str]:
     if any(within.extrapolated for model in record.models.values() for within in model.longest_within):
         yield "~ between lengths that were measured or predicted; (…) extrapolated, at most twice as far as measured."
     yield "Memory is what the operation adds to its inputs and parameters; what fits counts those too."
+    yield from _outgrown(record)
     if record.noise and record.noise.floor is not None:
         yield (
             f"Noise floor {record.noise.floor:.1%}: two copies of {record.noise.model} differed by so much;"

@@ -25,7 +25,7 @@ class Longest(NamedTuple):
     """The longest length within a budget.
 
     `length` was measured (None: none fits), `over` is the shortest known to exceed the budget (None: none does), and
-    `estimate` lies between them, or up to twice the longest measured one: then `extrapolated`.
+    `estimate` lies between known lengths, or up to twice the longest measured one: then `extrapolated`.
     """
 
     length: int | None
@@ -68,12 +68,15 @@ def longest_within(budget: float, measured: Mapping[int, float], predicted: Mapp
     over = min((n for n in known if known[n] > budget and n > (length or 0)), default=None)
     if length is None:
         return Longest(None, over, None, False)
+    # predictions of memory are exact: they bound the estimate as measured lengths do
+    below = [n for n in known if over is None or n < over]
+    last = below[-1]
     if over is not None:
-        slope = math.log(known[over] / measured[length]) / math.log(over / length)
-        return Longest(length, over, int(length * (budget / measured[length]) ** (1 / slope)), False)
-    below = sorted(measured)
+        slope = math.log(known[over] / known[last]) / math.log(over / last)
+        return Longest(length, over, int(last * (budget / known[last]) ** (1 / slope)), False)
     if len(below) < 2:
         return Longest(length, None, None, False)
-    fit = loglog(below[-2:], [measured[n] for n in below[-2:]])
-    estimate = FARTHEST * length if fit.exponent <= 0 else int((budget / fit.factor) ** (1 / fit.exponent))
-    return Longest(length, None, min(estimate, FARTHEST * length), True)
+    fit = loglog(below[-2:], [known[n] for n in below[-2:]])
+    farthest = max(FARTHEST * length, last)
+    estimate = farthest if fit.exponent <= 0 else int((budget / fit.factor) ** (1 / fit.exponent))
+    return Longest(length, None, min(estimate, farthest), True)
