@@ -2,7 +2,8 @@
 
 `pia` adds sinusoids to what queries and keys are made from (Press et al. 2021), `rotary` turns queries and keys (Su et
 al. 2021), and three add to the scores: `alibi` (Press et al. 2022), `t5` (Raffel et al. 2020), `xl` (Dai et al. 2019).
-A position is the index in the padded row, so padding on the left moves what is not relative, which is `pia` alone.
+A position is the index in the padded row, so padding on the left moves what is not relative: `pia`, and the random
+features that rotated vectors are multiplied with.
 """
 
 import math
@@ -85,7 +86,8 @@ class Alibi(Place):
 
     def __init__(self, heads: int) -> None:
         super().__init__()
-        self.register_buffer("slopes", constant(torch.tensor(slopes(heads), dtype=torch.float64)), persistent=False)
+        exact = torch.tensor(slopes(heads), device="cpu", dtype=torch.float64)
+        self.register_buffer("slopes", constant(exact), persistent=False)
         self.slopes: Tensor
 
     def bias(
