@@ -124,6 +124,7 @@ def attention(
     max_len: int = 4096,
     causal: bool = False,
     dropout: float = 0.0,
+    positions: str = "none",
     **options: Any,
 ) -> "nn.Module":
     """An attention backend alone: `y = attention("performer", dim=512, heads=8)(x, mask=mask)`.
@@ -131,6 +132,7 @@ def attention(
     Args:
         name: as `--model`; `options` are the backend's own, as in `performer[features=256]`.
         max_len: the longest input; only backends with a table of that length care.
+        positions: a kind that acts inside attention: `rotary`, `pia`, `alibi`, `t5` or `xl`.
 
     Raises:
         UnknownName, SpecError: no such backend or option, or sizes that do not go together.
@@ -148,6 +150,7 @@ def attention(
         max_len=max_len,
         causal=causal,
         dropout=dropout,
+        positions=positions,
     )
     return backend.cls(config, **backend.options)
 

@@ -217,8 +217,8 @@ def first_line(path: Path) -> str:
 
 
 def _traits(path: Path) -> dict[str, Any]:
-    """The class attributes paper, order and can_be_causal of a backend's public class."""
-    traits: dict[str, Any] = {"paper": "", "order": "n^2", "can_be_causal": False}
+    """What a backend's public class says of itself: paper, growth of cost, and what it can do."""
+    traits: dict[str, Any] = {"paper": "", "order": "n^2", "can_be_causal": False, "positions": (), "any_length": True}
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             for line in node.body:

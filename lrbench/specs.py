@@ -26,6 +26,7 @@ Dtype = Literal["fp32", "bf16", "fp16"]
 Schedule = Literal["constant", "linear", "cosine", "rsqrt"]
 Mode = Literal["forward", "train", "stream"]
 Level = Literal["layer", "model"]
+Positions = Literal["none", "learned", "sinusoidal", "rotary", "pia", "alibi", "t5", "xl"]
 
 
 class Frozen(BaseModel):
@@ -77,7 +78,7 @@ class ModelSpec(Frozen):
     dropout: Fraction = 0.0
     attention_dropout: Fraction = 0.0
     pooling: Literal["cls", "mean"] = "cls"
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    positions: Positions = "sinusoidal"
 
 
 class TrainSpec(Frozen):

@@ -47,10 +47,12 @@ class Factory:
     heads: int = 3
     head_dim: int = 5
     readout: int = 1
+    positions: str = "none"
 
     def __call__(self, max_len: int = 128, **changes: Any) -> Mixer:
         """An instance in eval mode, for inputs up to `max_len`."""
-        sizes = {name: getattr(self, name) for name in ("dim", "heads", "head_dim", "causal", "readout")}
+        told = ("dim", "heads", "head_dim", "causal", "readout", "positions")
+        sizes = {name: getattr(self, name) for name in told}
         devices = list(range(torch.cuda.device_count()))
         with torch.random.fork_rng(devices):
             torch.manual_seed(0)

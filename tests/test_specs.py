@@ -90,11 +90,9 @@ def test_every_shipped_backend_says_what_it_is_without_being_imported() -> None:
     for entry in told:
         backend = backends.get(entry["name"])
         assert entry["summary"].endswith(".") and len(entry["summary"]) <= 80
-        assert (entry["paper"], entry["order"], entry["can_be_causal"]) == (
-            backend.cls.paper,
-            backend.cls.order,
-            backend.cls.can_be_causal,
-        )
+        for trait in ("paper", "order", "can_be_causal", "any_length"):
+            assert entry[trait] == getattr(backend.cls, trait)
+        assert tuple(entry["positions"]) == backend.cls.positions
 
 
 def test_a_file_is_a_model_and_its_content_is_part_of_its_identity(tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ from accelerate.state import AcceleratorState
 from conftest import changed
 from torch import Tensor, nn
 
+from lrbench.backends.positions import sinusoids
 from lrbench.errors import Missing
 from lrbench.loaders.base import Split, TaskData
 from lrbench.models import heads
-from lrbench.models.encoder import Encoder, masked_mean, sinusoids
+from lrbench.models.encoder import Encoder, masked_mean
 from lrbench.registry import backends
 from lrbench.specs import RunSpec, TrainSpec
 from lrbench.train import checkpoint, devices
@@ -163,7 +164,7 @@ def test_the_published_model_has_the_published_number_of_parameters(preset: str)
 
 
 def test_sinusoids_are_the_published_ones() -> None:
-    table = sinusoids(11, 7)
+    table = sinusoids(torch.arange(11), 7)
     assert table.shape == (11, 7)
     assert table[3, 2] == pytest.approx(np.sin(3 / 10000 ** (2 / 7)), abs=1e-6)
     assert table[3, 3] == pytest.approx(np.cos(3 / 10000 ** (2 / 7)), abs=1e-6)

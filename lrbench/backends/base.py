@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from lrbench.backends import positions
 from lrbench.errors import SpecError, Unsupported
 
 
@@ -29,6 +30,7 @@ class LayerConfig:
     first: "Mixer | None" = None  # the mixer of layer 0, for methods that share across layers
     mlp_dim: int = 0  # hidden width of the feed-forward, for blocks that bring their own; 0: four times dim
     hidden_dropout: float = 0.0  # what a block drops of its outputs; around a mixer the model does that
+    positions: str = "none"  # a kind that acts inside attention; what the model adds to its embedding is its own affair
 
 
 class Mixed(NamedTuple):
@@ -62,6 +64,8 @@ class Mixer(nn.Module):
     paper: ClassVar[str] = ""
     order: ClassVar[str] = "n^2"  # growth of cost with length
     can_be_causal: ClassVar[bool] = False
+    positions: ClassVar[tuple[str, ...]] = ()  # kinds of `LayerConfig.positions` that it honours
+    any_length: ClassVar[bool] = True  # takes inputs longer than max_len
 
     def __init__(self, cfg: LayerConfig) -> None:
         super().__init__()
@@ -71,6 +75,16 @@ class Mixer(nn.Module):
                 "choose a backend that `lrbench list models` marks causal",
             )
         self.cfg = cfg
+        self.check_positions(self.positions)
+
+    def check_positions(self, supported: tuple[str, ...], when: str = "") -> None:
+        """Refuse positions that are not among these; `when` says what leaves so few."""
+        kind, name = self.cfg.positions, type(self).__name__.lower()
+        if kind not in (*positions.OUTSIDE, *supported):
+            raise Unsupported(
+                f"{name} cannot use {kind} positions{when and ' '}{when}",
+                f"choose {', '.join((*positions.OUTSIDE, *supported))}, or another backend",
+            )
 
     @property
     def notes(self) -> list[str]:
@@ -122,6 +136,8 @@ def fold_segments(
 class HeadMixer(Mixer):
     """Multi-head base: projections without bias, as in the Long-Range Arena; subclasses write `attend` only.
 
+    A subclass that names `rotary` or `pia` among its `positions` has them here; other kinds `attend` asks `place` for.
+
     Cost of the projections: 4 · dim · heads · head_dim multiply-adds a token.
     """
 
@@ -132,6 +148,15 @@ class HeadMixer(Mixer):
         self.out = nn.Linear(width, cfg.dim, bias=False)
         for linear in (self.query, self.key, self.value, self.out):
             nn.init.xavier_uniform_(linear.weight)
+        self.place = positions.place(
+            cfg.positions,
+            max_len=cfg.max_len,
+            dim=cfg.dim,
+            heads=cfg.heads,
+            head_dim=cfg.head_dim,
+            causal=cfg.causal,
+            first=getattr(cfg.first, "place", None),
+        )
 
     def attend(
         self,
@@ -147,6 +172,21 @@ class HeadMixer(Mixer):
         """Fold the heads out of the width."""
         return x.unflatten(-1, (self.cfg.heads, self.cfg.head_dim)).transpose(1, 2)
 
+    def placed(
+        self, x: Float[Tensor, "rows seq dim"], mask: Bool[Tensor, "rows seq"] | None
+    ) -> Float[Tensor, "rows seq dim"]:
+        """What queries and keys are made from, zeros where padded as in x."""
+        placed = self.place.inputs(x)
+        return placed if placed is x or mask is None else placed.masked_fill(~mask[..., None], 0.0)
+
+    def projected(
+        self, x: Float[Tensor, "rows seq dim"], mask: Bool[Tensor, "rows seq"] | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k and v [rows heads seq head_dim] that know their positions, from an x whose padding is zeros."""
+        placed = self.placed(x, mask)
+        q, k = self.place.turned(self.split(self.query(placed)), self.split(self.key(placed)))
+        return q, k, self.split(self.value(x))
+
     def forward(
         self, x: Float[Tensor, "rows seq dim"], *, mask: Bool[Tensor, "rows seq"] | None = None
     ) -> Float[Tensor, "rows seq dim"]:
@@ -155,7 +195,7 @@ class HeadMixer(Mixer):
             # 0 · nan is nan: what stands in the padding must be gone before it meets a weight of zero
             x = x.masked_fill(~mask[..., None], 0.0)
         # no names for q, k and v: what attend does not keep is freed before the last projection
-        mixed = self.attend(self.split(self.query(x)), self.split(self.key(x)), self.split(self.value(x)), mask)
+        mixed = self.attend(*self.projected(x, mask), mask)
         return self.out(mixed.transpose(1, 2).flatten(-2))
 
 

@@ -3,6 +3,8 @@
 Linear Transformer (Katharopoulos et al. 2020): Σ_s (φq·φk_s) v_s / Σ_s φq·φk_s with φ(x) = elu(x) + 1. Time
 n · head_dim² a head; causal by chunks of 64 and a running sum. Features and running sums are computed in float32.
 
+ALiBi positions, causal only, multiply φq_i·φk_j by exp(-slope (i - j)), which the running sum does by decaying.
+
 Deviation: there are no weights to drop, so dropout falls on the mixed values.
 """
 
@@ -14,13 +16,20 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lrbench.backends import ops
-from lrbench.backends.base import HeadMixer
+from lrbench.backends.base import HeadMixer, LayerConfig
+from lrbench.backends.positions import Alibi
 
 
 class Linear(HeadMixer):
     """Kernel attention with elu + 1."""
 
     paper, order, can_be_causal = "2006.16236", "n", True
+    positions = ("pia", "alibi")
+
+    def __init__(self, cfg: LayerConfig) -> None:
+        super().__init__(cfg)
+        if not cfg.causal:
+            self.check_positions(("pia",), "unless causal")
 
     @property
     def notes(self) -> list[str]:
@@ -41,8 +50,18 @@ class Linear(HeadMixer):
             if mask is not None:
                 # elu(0) + 1 is 1: a padded key would stay in the normaliser
                 k = k.masked_fill(~mask[:, None, :, None], 0.0)
-            attend = ops.causal_kernel_attention if self.cfg.causal else ops.kernel_attention
-            return F.dropout(attend(q, k, v), self.cfg.dropout, self.training).to(kept)
+            if self.cfg.causal:
+                mixed = ops.causal_kernel_attention(q, k, v, self.level(q))
+            else:
+                mixed = ops.kernel_attention(q, k, v)
+            return F.dropout(mixed, self.cfg.dropout, self.training).to(kept)
+
+    def level(self, q: Float[Tensor, "rows heads seq head_dim"]) -> Float[Tensor, "rows heads seq"] | None:
+        """ALiBi: the pair (t, s) is multiplied by exp(level_s - level_t)."""
+        if not isinstance(self.place, Alibi):
+            return None
+        level = self.place.slopes[:, None].to(ops.wide(q.dtype)) * torch.arange(q.shape[2], device=q.device)
+        return level.expand(len(q), -1, -1)
 
 
 class EluPlusOne(torch.autograd.Function):

@@ -28,6 +28,7 @@ class Linformer(HeadMixer):
     """
 
     paper, order, can_be_causal = "2006.04768", "n", False
+    any_length = False
     key_slots: nn.Parameter
 
     def __init__(

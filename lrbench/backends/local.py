@@ -18,6 +18,7 @@ class Local(HeadMixer):
     """
 
     paper, order, can_be_causal = "2004.05150", "n", True
+    positions = ("rotary", "pia", "alibi", "t5", "xl")
 
     def __init__(self, cfg: LayerConfig, *, window: int = 128) -> None:
         super().__init__(cfg)
@@ -26,8 +27,11 @@ class Local(HeadMixer):
 
     @property
     def notes(self) -> list[str]:
-        """Whether there is anything outside the window."""
-        return covers_all(self.window, self.cfg)
+        """Whether there is anything outside the window; a learned bias has no fused kernel on a CPU."""
+        unfused = self.place.learned and self.out.weight.device.type == "cpu"
+        kind = self.cfg.positions
+        built = [f"{kind} positions have no fused kernel on the CPU: the weights of the window are built"]
+        return covers_all(self.window, self.cfg) + (built if unfused else [])
 
     def attend(
         self,
@@ -38,4 +42,13 @@ class Local(HeadMixer):
     ) -> Float[Tensor, "rows heads seq head_dim"]:
         """Mix v by a softmax over the window."""
         dropout = self.cfg.dropout if self.training else 0.0
-        return ops.banded(q, k, v, window=self.window, causal=self.cfg.causal, visible=mask, dropout=dropout)
+        return ops.banded(
+            q,
+            k,
+            v,
+            window=self.window,
+            causal=self.cfg.causal,
+            visible=mask,
+            dropout=dropout,
+            bias=self.place.bias,
+        )

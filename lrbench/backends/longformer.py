@@ -26,6 +26,7 @@ class Longformer(HeadMixer):
     """
 
     paper, order, can_be_causal = "2004.05150", "n", True
+    positions = ("rotary", "pia")
 
     def __init__(self, cfg: LayerConfig, *, window: int = 128, dilation: int = 1) -> None:
         super().__init__(cfg)
@@ -54,8 +55,8 @@ class Longformer(HeadMixer):
             return super().forward(x, mask=mask)
         if mask is not None:
             x = x.masked_fill(~mask[..., None], 0.0)  # 0 · nan is nan
-        near = self.attend(self.split(self.query(x)), self.split(self.key(x)), self.split(self.value(x)), mask)
-        mixed = torch.cat([self.attend_globally(x, mask), near[:, :, self.globals :]], dim=2)
+        near = self.attend(*self.projected(x, mask), mask)
+        mixed = torch.cat([self.attend_globally(x, self.placed(x, mask), mask), near[:, :, self.globals :]], dim=2)
         return self.out(mixed.transpose(1, 2).flatten(-2))
 
     def attend(
@@ -98,20 +99,28 @@ class Longformer(HeadMixer):
         return F.pad(x, (0, 0, 0, -x.shape[2] % step)).unflatten(2, (-1, step)).permute(0, 3, 1, 2, 4).flatten(0, 1)
 
     def attend_globally(
-        self, x: Float[Tensor, "rows seq dim"], mask: Bool[Tensor, "rows seq"] | None
+        self,
+        x: Float[Tensor, "rows seq dim"],
+        placed: Float[Tensor, "rows seq dim"],
+        mask: Bool[Tensor, "rows seq"] | None,
     ) -> Float[Tensor, "rows heads globals head_dim"]:
-        """The few rows that see everything.
+        """The few rows that see everything. Queries and keys are made from `placed`.
 
         (Kg q) and (P Vg) are taken as x (Wkᵀ q) and (P x) Wv: n · heads · dim a row instead of 2 · n · dim · width.
+        Rotary keys are each turned by an angle of their own, so those are made.
         """
         heads, head_dim = self.cfg.heads, self.cfg.head_dim
-        q = self.split(self.query_global(x[:, : self.globals]))  # rows heads globals head_dim
+        seen = None if mask is None else mask[:, None, None]
+        dropout = self.cfg.dropout if self.training else 0.0
+        q = self.split(self.query_global(placed[:, : self.globals]))  # rows heads globals head_dim
+        if self.cfg.positions == "rotary":
+            q, k = self.place.turned(q, self.split(self.key_global(placed)))
+            return F.scaled_dot_product_attention(q, k, self.split(self.value_global(x)), seen, dropout)
         to_key, to_value = (
             linear.weight.unflatten(0, (heads, head_dim)) for linear in (self.key_global, self.value_global)
         )
         asked = (q @ to_key).flatten(1, 2)[:, None]  # rows 1 heads·globals dim
-        seen = None if mask is None else mask[:, None, None]
-        dropout = self.cfg.dropout if self.training else 0.0
-        tokens = x[:, None].to(asked.dtype)
-        mixed = F.scaled_dot_product_attention(asked, tokens, tokens, seen, dropout, scale=head_dim**-0.5)
+        keys = placed[:, None].to(asked.dtype)
+        values = keys if placed is x else x[:, None].to(asked.dtype)
+        mixed = F.scaled_dot_product_attention(asked, keys, values, seen, dropout, scale=head_dim**-0.5)
         return mixed[:, 0].unflatten(1, (heads, -1)) @ to_value.transpose(-1, -2)

@@ -1,5 +1,6 @@
 """Shared maths: softmax attention in a band, and attention through feature maps."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -24,17 +25,21 @@ def compact(dtype: torch.dtype) -> torch.dtype:
 
 
 def widened(
-    x: Float[Tensor, "rows heads seq head_dim"], value: Tensor | float, pad: tuple[int, int] = (0, 0)
+    x: Float[Tensor, "rows heads seq head_dim"],
+    value: Tensor | float,
+    pad: tuple[int, int] = (0, 0),
+    front: Sequence[Tensor | float] = (),
 ) -> Float[Tensor, "rows heads padded wide"]:
-    """x with `pad` zeros before and after the sequence, and `value` in one more coordinate.
+    """x with `pad` zeros before and after the sequence, and `value` in one more coordinate; `front` comes first.
 
     A key is hidden by its own coordinate (`hiding`) rather than by a mask, so that no mask grows with n² or with heads,
     and `is_causal` stays free. The width goes up to a multiple of 8, which fused kernels like.
     """
-    head_dim = x.shape[-1]
-    wide = F.pad(x, (0, 8 - head_dim % 8, *pad)).contiguous()
-    with torch.no_grad():  # a constant: its gradient is cut off with the padding
-        wide[..., head_dim] = value
+    last = len(front) + x.shape[-1]
+    wide = F.pad(x, (len(front), 8 - last % 8, *pad)).contiguous()
+    with torch.no_grad():  # constants: their gradient is cut off with the padding
+        for place, constant in (*enumerate(front), (last, value)):
+            wide[..., place] = constant
     return wide
 
 
@@ -54,6 +59,7 @@ def banded(
     visible: Bool[Tensor, "rows seq"] | None,
     shared: tuple[Tensor, ...] | None = None,
     dropout: float = 0.0,
+    bias: Callable[[Tensor, int, int], Tensor | None] | None = None,
 ) -> Float[Tensor, "rows heads seq head_dim"]:
     """Softmax attention of each token i to j with |i - j| <= window (causal: 0 <= i - j <= window).
 
@@ -63,6 +69,8 @@ def banded(
     Args:
         visible: keys that may be seen at all.
         shared: keys, values [rows heads few head_dim] and visibility [rows few] that every query sees besides.
+        bias: from queries [rows heads blocks C head_dim], the place of a block's first query in its span and the span
+            to what is added to scores, which broadcasts to [rows heads blocks C span], or None. Not with `shared`.
     """
     rows, heads, seq, head_dim = q.shape
     behind = min(window, seq - 1)
@@ -89,8 +97,13 @@ def banded(
         keys = beside(keys, widened(shared[0], hiding(shared[2], k.dtype)))
         values = beside(values, widened(shared[1], 0.0))
         band = F.pad(band, (shared[0].shape[2], 0), value=True)
+    allowed = band[None, None]
+    added = None if bias is None else bias(queries[..., :head_dim].unflatten(0, (rows, heads)), behind, span)
+    if added is not None:
+        added = added.to(queries.dtype).masked_fill(~band, -torch.inf)
+        allowed = added.expand(rows, *added.shape[1:]).flatten(0, 1)  # rows·heads blocks C span
     mixed = F.scaled_dot_product_attention(
-        queries, keys, values, attn_mask=band[None, None], dropout_p=dropout, scale=head_dim**-0.5
+        queries, keys, values, attn_mask=allowed, dropout_p=dropout, scale=head_dim**-0.5
     )
     return mixed.reshape(rows, heads, blocks * block, -1)[:, :, :seq, :head_dim]
 

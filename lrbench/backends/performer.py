@@ -38,6 +38,7 @@ class Performer(HeadMixer):
     """
 
     paper, order, can_be_causal = "2009.14794", "n", True
+    positions = ("rotary", "pia")
     directions: Tensor
     seed: Tensor
     steps: Tensor
@@ -51,6 +52,8 @@ class Performer(HeadMixer):
         redraw: int = 1000,
     ) -> None:
         super().__init__(cfg)
+        if kernel == "relu":  # products of rectified features do not depend on i - j, however q and k are turned
+            self.check_positions(("pia",), "with kernel=relu")
         check_option("features", features, features is None or features >= 1, "of at least 1")
         check_option("redraw", redraw, redraw >= 0, "of at least 0")
         usual = max(1, int(cfg.head_dim * math.log(cfg.head_dim))) if kernel == "softmax" else cfg.head_dim

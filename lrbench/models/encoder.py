@@ -2,16 +2,17 @@
 
 Tay et al. 2021 (arXiv:2011.04006) and its released code: token embedding N(0, 1), fixed sinusoids or learned
 positions, blocks of mixer and GELU feed-forward, final LayerNorm, first-token or mean pooling. One deviation:
-the mean runs over real tokens only, where the released code averages padding too.
+the mean runs over real tokens only, where the released code averages padding too. Other kinds of positions act in the
+mixers, and nothing is added to the embedding.
 """
 
-import math
 from collections.abc import Callable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from lrbench.backends import positions
 from lrbench.backends.base import Block, LayerConfig, Mixed, Mixer, check_divisible, joined, parted
 from lrbench.specs import ModelSpec
 
@@ -57,7 +58,8 @@ class Encoder(nn.Module):
         self.embedding = nn.Embedding(vocabulary, spec.dim)
         if self.readout:
             self.cls = nn.Parameter(torch.zeros(spec.dim))
-        self.positions = Positions(spec.positions, max_len, spec.dim)
+        added = spec.positions in ("learned", "sinusoidal")
+        self.positions = Positions(spec.positions, max_len, spec.dim) if added else nn.Identity()
         self.drop = nn.Dropout(spec.dropout)
         mixers = stack(make_mixer, spec.layers, lambda index, first: layer_config(spec, max_len, index, first))
         self.blocks = nn.ModuleList(as_block(mixer, spec.dim, spec.mlp_dim, spec.dropout) for mixer in mixers)
@@ -108,18 +110,11 @@ class Positions(nn.Module):
         if kind == "learned":
             self.table = nn.Parameter(torch.randn(max_len, dim) * 0.02)
         else:
-            self.register_buffer("table", sinusoids(max_len, dim), persistent=False)
+            self.register_buffer("table", positions.sinusoids(torch.arange(max_len), dim), persistent=False)
 
     def forward(self, x: Float[Tensor, "rows seq dim"]) -> Float[Tensor, "rows seq dim"]:
         """x + table."""
         return x + self.table[: x.shape[1]]
-
-
-def sinusoids(length: int, dim: int) -> Float[Tensor, "length dim"]:
-    """sin(i / 10000^(2j/dim)) at features 2j, the cosine at 2j + 1. Vaswani et al. 2017."""
-    rate = torch.exp(torch.arange(0, dim, 2) * (-math.log(10000.0) / dim))
-    angle = torch.arange(length)[:, None] * rate  # length ceil(dim/2)
-    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)[:, :dim]
 
 
 def masked_mean(x: Float[Tensor, "rows seq dim"], mask: Bool[Tensor, "rows seq"] | None) -> Float[Tensor, "rows dim"]:
@@ -142,4 +137,5 @@ def layer_config(spec: ModelSpec, max_len: int, index: int, first: Mixer | None)
         first=first,
         mlp_dim=spec.mlp_dim,
         hidden_dropout=spec.dropout,
+        positions=spec.positions,
     )

@@ -6,7 +6,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from lrbench.backends.base import Mixed, Mixer, joined, parted
-from lrbench.models.encoder import Encoder
+from lrbench.backends.positions import Place
+from lrbench.models.encoder import Encoder, Positions
 from lrbench.records import Parameters
 from lrbench.registry import Backend
 from lrbench.specs import ModelSpec, Task
@@ -40,10 +41,11 @@ def build(backend: Backend, task: Task, spec: ModelSpec, length: int) -> Classif
 
 
 def count(model: Classifier) -> Parameters:
-    """Numbers of parameters, shared ones counted once."""
+    """Numbers of parameters, shared ones counted once; those of positions inside attention are positional too."""
     encoder = model.encoder
     total = sum(p.numel() for p in model.parameters())
-    positional = sum(p.numel() for p in encoder.positions.parameters())
+    tables = {p for part in encoder.modules() if isinstance(part, (Positions, Place)) for p in part.parameters()}
+    positional = sum(p.numel() for p in tables)
     embedding = encoder.embedding.weight.numel() + positional
     return Parameters(
         total=total,
