@@ -62,6 +62,8 @@ class Mixer(nn.Module):
     paper: ClassVar[str] = ""
     order: ClassVar[str] = "n^2"  # growth of cost with length
     can_be_causal: ClassVar[bool] = False
+    approximates: str = ""  # "softmax": what it comes nearer to as the option `refined_by` grows; else nothing
+    refined_by: ClassVar[str] = ""
 
     def __init__(self, cfg: LayerConfig) -> None:
         super().__init__()
