@@ -63,6 +63,12 @@ class Question(Frozen):
     threads: int = 1
 
 
+class Files(Frozen):
+    """What a process is to try to load."""
+
+    attentions: list[AttentionSpec]
+
+
 class Refusal(Frozen):
     """An error of the request, on its way to the process that prints it."""
 
@@ -206,13 +212,48 @@ def execute(payload: str) -> str:
     try:
         verdicts = [_verdict(spec, causal) for causal in _directions(question)]
     except LrbenchError as error:
-        refusal = Refusal(kind=type(error).__name__, message=error.message, hint=error.hint)
-        return Answer(**told, status="refused", reason=error.message, refusal=refusal).model_dump_json()
+        refused = _refusal(error)
+        return Answer(**told, status="refused", reason=error.message, refusal=refused).model_dump_json()
     found = {verdict.status for verdict in verdicts}
     status = next(status for status in ("failed", "passed", "unsupported") if status in found)
     reason = verdicts[0].reason if status == "unsupported" else ""
     seconds = round(monotonic() - started, 3)
     return Answer(**told, status=status, reason=reason, seconds=seconds, verdicts=verdicts).model_dump_json()
+
+
+def check_files(specs: Sequence[AttentionSpec]) -> None:
+    """Try users' files in a process of their own, for they may do anything when they are imported.
+
+    Raises:
+        SpecError: one that holds no attention of that name, or does not take those settings.
+    """
+    if not specs:
+        return
+    executor = LocalExecutor()
+    payload = Files(attentions=list(specs)).model_dump_json()
+    try:
+        text = executor.submit(Job(entry="lrbench.gate:refusal", payload=payload)).result()
+    except Died as death:
+        log.debug("files could not be tried: %s", death)  # then their points die too, one by one
+        return
+    finally:
+        executor.stop()
+    if text:
+        raise Refusal.model_validate_json(text).error()
+
+
+def refusal(payload: str) -> str:
+    """Load `Files`: empty, or the first `Refusal`. What the process of a job calls."""
+    try:
+        for spec in Files.model_validate_json(payload).attentions:
+            backends.load(spec)
+    except LrbenchError as error:
+        return _refusal(error).model_dump_json()
+    return ""
+
+
+def _refusal(error: LrbenchError) -> Refusal:
+    return Refusal(kind=type(error).__name__, message=error.message, hint=error.hint)
 
 
 def _directions(question: Question) -> list[bool]:

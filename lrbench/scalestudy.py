@@ -14,6 +14,7 @@ from lrbench import scaledrift, scalefits, scaleplan
 from lrbench import scalerecords as records
 from lrbench._version import __version__
 from lrbench.errors import SpecError, Unsupported
+from lrbench.gate import check_files
 from lrbench.plan import checked_device
 from lrbench.points import ScalePoint
 from lrbench.registry import backends
@@ -81,6 +82,7 @@ def _check_models(plan: StudyPlan) -> None:
     """Load what ships or is installed, for the sake of its options. A user's file is loaded by children alone."""
     specs = {scaleplan.identity(point.attention): point.attention for point in plan.points}.values()
     classes = [backends.load(spec).cls for spec in specs if spec.digest is None]
+    check_files([spec for spec in specs if spec.digest is not None])
     if plan.grid.causal and len(specs) == 1 and not all(getattr(cls, "can_be_causal", True) for cls in classes):
         raise Unsupported(
             f"{plan.points[0].attention.label} cannot be causal",

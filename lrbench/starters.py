@@ -25,7 +25,7 @@ ATTENTION = """\
 # - `attend`: q, k and v are (rows, heads, seq, head_dim); in `mask` (rows, seq) True marks a real token, None says that
 #   nothing is padded. Keys and values of padded tokens arrive as zeros. A method that needs other projections derives
 #   from `Mixer` and writes `forward` (x to y of the same shape), one that brings norms and feed-forward from `Block`;
-# - options: keyword-only arguments of `__init__` with types and defaults, typed as {file}:{cls}[option=value];
+# - options: keyword-only arguments of `__init__` with types and defaults, typed as FILE:{cls}[option=value];
 # - `order`, the growth of cost with length, and `can_be_causal`: promises that `lrbench check` measures.
 
 """
@@ -61,9 +61,9 @@ def write_starter(kind: str, name: str, file: Path) -> str:
     """
     if kind not in ENDINGS:
         raise UnknownName("kind", kind, ENDINGS)
-    text, command = MAKERS[kind](name, file)
     if file.is_dir():
         raise SpecError(f"{file}: it is a folder", f"name a file: {file / f'my_{_stem(name)}{ENDINGS[kind]}'}")
+    text, command = MAKERS[kind](name, file)
     if file.suffix != ENDINGS[kind]:
         raise SpecError(
             f"{file}: a copy of this kind ends in {ENDINGS[kind]}", f"try {file.with_suffix(ENDINGS[kind])}"

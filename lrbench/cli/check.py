@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from lrbench.cli import options as opt
+from lrbench.errors import SpecError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +38,8 @@ def command(
     from lrbench.registry import split_list
 
     named = [name for text in models for name in split_list(text)]
+    if not named:
+        raise SpecError("nothing to check", "for example: lrbench check performer ./mine.py:Mine, or lrbench check all")
     with Bar(quiet) as bar:
         answers, warnings = gate.check(named, causal, workers, bar)
     passed = all(answer.status in ("passed", "unsupported") for answer in answers)
