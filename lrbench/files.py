@@ -31,6 +31,27 @@ def lock_of(folder: Path, cache: Path) -> Path:
     return cache / "locks" / f"{name}.lock"
 
 
+def write_new(path: Path, text: str) -> None:
+    """Write a whole file where none is.
+
+    Raises:
+        FileExistsError: there is one, or one came while this was written.
+    """
+    if os.path.lexists(path):
+        raise FileExistsError(f"{path} exists")
+    aside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    try:
+        write_atomic(aside, text)
+        try:
+            os.link(aside, path)  # unlike a rename, it replaces nothing
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without links
+            os.rename(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
 def digest(path: Path) -> str:
     """The sha256 of a file's content."""
     found = hashlib.sha256()

@@ -9,6 +9,7 @@ import importlib
 import importlib.util
 import inspect
 import json
+import logging
 import re
 import sys
 import traceback
@@ -26,9 +27,11 @@ from lrbench.errors import SpecError, UnknownName
 from lrbench.files import digest
 from lrbench.specs import AttentionSpec, parse
 
+log = logging.getLogger(__name__)
 BACKENDS = Path(__file__).parent / "backends"
 LOADERS = Path(__file__).parent / "loaders"
 SHARED = {"__init__", "base", "ops", "positions"}  # files of the folder that are no backend
+BASES = {"Mixer", "HeadMixer", "Block"}  # what a backend derives from
 GROUP = "lrbench.attention"
 
 
@@ -55,15 +58,20 @@ class Backends:
     def summary(self, name: str) -> str:
         """The first line of a backend's docstring, read without importing it."""
         if name in self.shipped():
-            return first_line(BACKENDS / f"{_stem(name)}.py")
+            return first_line(shipped_file(name))
         return f"from {self._plugins()[name].value}"
 
     def about(self, name: str) -> dict[str, Any]:
         """What a backend says of itself, read from its file without importing it."""
         about: dict[str, Any] = {"name": name, "summary": self.summary(name), "source": "lrbench"}
         if name in self.shipped():
-            return about | _traits(BACKENDS / f"{_stem(name)}.py")
-        return about | {"source": self._plugins()[name].value}
+            return about | _traits(shipped_file(name))
+        point = self._plugins()[name]
+        about["source"] = point.value
+        if fault := _fault(point):
+            log.warning("plug-in %s: %s", name, fault)
+            return about | {"summary": f"broken: {fault}", "broken": True}
+        return about
 
     def spec(self, text: str) -> AttentionSpec:
         """Parse what a user typed. Names are checked, nothing shipped is imported."""
@@ -97,6 +105,7 @@ class Backends:
             cls = _attribute(module, spec.name, spec.source)
         else:
             cls = _attribute(load_file(Path(spec.source)), spec.name, spec.source)
+        check_mixer(cls, spec)
         return Backend(spec.name, cls, check_options(cls, spec.settings, f"model {spec.name}"))
 
     def get(self, text: str) -> Backend:
@@ -160,6 +169,17 @@ def check_options(function: Callable[..., Any], settings: dict[str, Any], where:
     return {name: getattr(parsed, name) for name in type(parsed).model_fields}
 
 
+def check_mixer(item: Any, spec: AttentionSpec) -> None:
+    """Refuse what is no attention backend."""
+    from lrbench.backends.base import Mixer
+
+    if not (inspect.isclass(item) and issubclass(item, Mixer)):
+        raise SpecError(
+            f"{spec.source}: {spec.name} is no attention backend: it is not derived from lrbench.backends.base.Mixer",
+            "derive the class from HeadMixer, Mixer or Block; 'lrbench cp attention local FILE.py' writes an example",
+        )
+
+
 def single_class(module: ModuleType, name: str) -> type:
     """The one public Mixer subclass that a backend's file defines."""
     from lrbench.backends.base import Mixer
@@ -205,7 +225,7 @@ def load_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise SpecError(f"{path}:{_line_in(path, error)}: {type(error).__name__}: {error}", "mend the file") from error
     return module
@@ -214,6 +234,28 @@ def load_file(path: Path) -> ModuleType:
 def first_line(path: Path) -> str:
     """The first line of a module's docstring, without importing the module."""
     return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+
+
+def shipped_file(name: str) -> Path:
+    """The file of a shipped backend."""
+    return BACKENDS / f"{_stem(name)}.py"
+
+
+def attentions(tree: ast.Module) -> list[str]:
+    """The public classes of a file that derive from a base of ours; where none does so by name, all of them."""
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    imported = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module is not None]
+    ours = BASES | {
+        name.asname or name.name
+        for node in imported
+        if str(node.module).startswith("lrbench.backends.")
+        for name in node.names
+    }
+    for node in classes:  # a base stands before what derives from it
+        if ours & {ast.unparse(base).rpartition(".")[2] for base in node.bases}:
+            ours.add(node.name)
+    public = [node.name for node in classes if not node.name.startswith("_")]
+    return [name for name in public if name in ours] or public
 
 
 def _traits(path: Path) -> dict[str, Any]:
@@ -242,16 +284,29 @@ def _file_and_class(target: str) -> tuple[Path, str]:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except SyntaxError as error:
         raise SpecError(f"{path}:{error.lineno}: SyntaxError: {error.msg}", "mend the file") from error
-    classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
-    if len(classes) != 1:
-        raise SpecError(f"{path}: expected one public class, found {len(classes)}", f"name it: {path}:CLASS")
+    except UnicodeDecodeError:
+        raise SpecError(f"{path}: not UTF-8 text", "give the path of a Python file") from None
+    classes = attentions(tree)
+    if not classes:
+        raise SpecError(
+            f"{path}: it defines no public class",
+            "derive one from lrbench.backends.base.HeadMixer; 'lrbench cp attention local FILE.py' writes an example",
+        )
+    if len(classes) > 1:
+        raise SpecError(
+            f"{path}: expected one public class, found {', '.join(classes)}", f"name it: {path}:{classes[0]}"
+        )
     return path, classes[0]
 
 
 def _attribute(module: ModuleType, name: str, where: str) -> type:
     item = getattr(module, name, None)
     if not inspect.isclass(item):
-        known = [key for key, value in vars(module).items() if inspect.isclass(value) and not key.startswith("_")]
+        known = [
+            key
+            for key, value in vars(module).items()
+            if inspect.isclass(value) and value.__module__ == module.__name__ and not key.startswith("_")
+        ]
         raise UnknownName("class", name, known, where)
     return item
 
@@ -259,8 +314,17 @@ def _attribute(module: ModuleType, name: str, where: str) -> type:
 def _imported(source: str, load: Callable[[], Any]) -> Any:
     try:
         return load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise SpecError(f"{source}: {type(error).__name__}: {error}", "mend or uninstall the package") from error
+
+
+def _fault(point: EntryPoint) -> str:
+    """Why an entry point cannot work, as far as can be told without importing anything."""
+    match = EntryPoint.pattern.match(point.value)
+    if match is None:
+        return f"{point.value!r} is not of the form module:Class"
+    package = match["module"].partition(".")[0]
+    return "" if importlib.util.find_spec(package) else f"there is no module {match['module']}"
 
 
 def _line_in(path: Path, error: BaseException) -> int:

@@ -9,97 +9,70 @@ gradients alone: a leak through a detached maximum or through sorting has a grad
 
 import copy
 import math
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
-from lrbench.backends.base import LayerConfig, Mixer
+from lrbench.backends.base import Block, Mixer
+from lrbench.errors import LrbenchError
+from lrbench.probes.approximations import approximation
+from lrbench.probes.base import (
+    LOUD,
+    Check,
+    Factory,
+    Probe,
+    gap,
+    judged,
+    objective,
+    real_tokens,
+    skipped,
+    worst,
+)
+from lrbench.probes.costs import LargestTensor, growth, largest_tensor, memory_growth, operations_growth, power, work
+from lrbench.probes.elsewhere import state_elsewhere
+from lrbench.probes.precision import bfloat16, float16, single_precision
+from lrbench.probes.streams import step_is_forward
+
+__all__ = [
+    "LOUD",
+    "PROBES",
+    "Check",
+    "Factory",
+    "LargestTensor",
+    "Probe",
+    "causality",
+    "conformance",
+    "gap",
+    "growth",
+    "judged",
+    "largest_tensor",
+    "lengths",
+    "notes",
+    "power",
+    "probe",
+    "real_tokens",
+    "skipped",
+    "work",
+    "worst",
+]
 
 LENGTHS = (1, 7, 8, 9, 10, 15, 17, 127, 128, 129, 1000, 1025)
-LOUD = 50.0  # scale of a disturbance
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """What one probe found. It passes when `measured` is at most `bound`; `detail` says where it was worst."""
-
-    name: str
-    passed: bool
-    measured: float
-    bound: float
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Factory:
-    """Builds one backend again and again, always with the same weights for the same sizes."""
-
-    cls: type[Mixer]
-    settings: Mapping[str, Any]
-    causal: bool = False
-    dim: int = 13  # primes, and heads · head_dim is not dim: a mistaken axis cannot pass
-    heads: int = 3
-    head_dim: int = 5
-    readout: int = 1
-    positions: str = "none"
-
-    def __call__(self, max_len: int = 128, **changes: Any) -> Mixer:
-        """An instance in eval mode, for inputs up to `max_len`."""
-        told = ("dim", "heads", "head_dim", "causal", "readout", "positions")
-        sizes = {name: getattr(self, name) for name in told}
-        devices = list(range(torch.cuda.device_count()))
-        with torch.random.fork_rng(devices):
-            torch.manual_seed(0)
-            return self.cls(LayerConfig(max_len=max_len, **{**sizes, **changes}), **self.settings).eval()
-
-    def inputs(self, seq: int, rows: int = 2, seed: int = 1) -> Tensor:
-        """Normal inputs that depend on nothing but the arguments."""
-        return torch.randn(rows, seq, self.dim, generator=torch.Generator().manual_seed(seed))
-
-    def loud(self, seq: int, rows: int = 2) -> Tensor:
-        """What replaces inputs that must not matter."""
-        return LOUD * self.inputs(seq, rows, seed=2)
-
-
-Check = Callable[[Factory], Probe]
-
-
-def judged(name: str, measured: float, bound: float, detail: str = "") -> Probe:
-    """A probe from its measurement; a nan fails."""
-    return Probe(name, measured <= bound, measured, bound, detail)
-
-
-def worst(name: str, found: Mapping[str, float], bound: float) -> Probe:
-    """The largest of several measurements; a nan counts as the largest."""
-    place = max(found, key=lambda key: math.inf if math.isnan(found[key]) else found[key])
-    return judged(name, found[place], bound, place)
-
-
-def gap(one: Tensor, other: Tensor) -> float:
-    """The largest difference, relative to the larger of 1 and the largest value."""
-    one, other = one.detach(), other.detach()
-    return float((one - other).abs().max() / other.abs().max().clamp_min(1.0))
-
-
-def real_tokens(seq: int, *counts: int, left: bool = False) -> Tensor:
-    """A mask whose rows have so many real tokens, at the start or at the end."""
-    mask = torch.arange(seq) < torch.tensor(counts)[:, None]
-    return mask.flip(1) if left else mask
+AROUND = ("window", "segment", "block", "chunk")  # options whose boundaries are tried too
 
 
 @torch.no_grad()
 def shape_and_dtype(make: Factory) -> Probe:
-    """The output is like the input, in float32 and in float64."""
+    """The output is one tensor like the input, in float32 and in float64."""
     mixer, x = make(), make.inputs(17)
-    wrong = [str(x.dtype) for x, y in ((x, mixer(x)), (x.double(), mixer.double()(x.double())))
-             if y.shape != x.shape or y.dtype != x.dtype]  # fmt: skip
-    return judged("shape and dtype", len(wrong), 0, ", ".join(wrong))
+    wrong = []
+    for given, y in ((x, mixer(x)), (x.double(), mixer.double()(x.double()))):
+        if not isinstance(y, Tensor):
+            wrong.append(f"in eval a {type(y).__name__}")
+        elif y.shape != given.shape or y.dtype != given.dtype:
+            wrong.append(f"{tuple(given.shape)} {given.dtype} gives {tuple(y.shape)} {y.dtype}")
+    return judged("shape and dtype", len(wrong), 0, "; ".join(wrong))
 
 
 @torch.no_grad()
@@ -140,12 +113,12 @@ def parameter_shapes(mixer: Mixer) -> list[torch.Size]:
 
 
 def padding_gradient(make: Factory) -> Probe:
-    """Nothing flows back into the padding, not even a rounding error."""
-    mixer, found = make(), {}
+    """While it trains nothing flows back into the padding, not even a rounding error."""
+    mixer, found = make().train(), {}
     for side in ("right", "left"):
         mask = real_tokens(64, 50, 20, left=side == "left")
         x = make.inputs(64).requires_grad_()
-        mixer(x, mask=mask)[mask].square().sum().backward()
+        objective(mixer(x, mask=mask), mask[..., None]).backward()
         assert x.grad is not None
         found[side] = float(x.grad[~mask].abs().max())
     return worst("padding gradient", found, 0)
@@ -159,7 +132,7 @@ def mask_matters(make: Factory) -> Probe:
     hidden = mask.clone()
     hidden[:, 20] = False
     moved = min(float((mixer(x, mask=mask) - mixer(x, mask=hidden))[row][hidden[row]].abs().max()) for row in (0, 1))
-    return Probe("mask matters", moved > 1e-6, moved, 1e-6, "least change over rows; must be more than the bound")
+    return Probe("mask matters", moved >= 1e-6, moved, 1e-6, "least change over rows", least=True)
 
 
 @torch.no_grad()
@@ -199,14 +172,19 @@ def causality(make: Factory) -> Probe:
 
 
 def hidden_row(make: Factory) -> Probe:
-    """A row of nothing but padding comes out as one constant, and spoils neither its neighbours nor gradients."""
+    """A row of nothing but padding comes out as one constant, and spoils neither its neighbours nor gradients.
+
+    Of a whole residual layer, which hands on what stands in that row, it need only be finite.
+    """
     mixer = make()
     mask = real_tokens(64, 0, 40)
     x = make.loud(64).requires_grad_()
     y = mixer(x, mask=mask)
     y.square().sum().backward()
     gradients = [x.grad, *(parameter.grad for parameter in mixer.parameters())]
-    found = {"spread of the hidden row": float((y[0] - y[0, 0]).detach().abs().max())}
+    found = {}
+    if not isinstance(mixer, Block):
+        found["spread of the hidden row"] = float((y[0] - y[0, 0]).detach().abs().max())
     found["row beside it"] = gap(y[1][mask[1]], mixer(x[1:], mask=mask[1:])[0][mask[1]])
     found["not finite"] = float(sum((~tensor.isfinite()).sum() for tensor in (y, *gradients) if tensor is not None))
     return worst("hidden row", found, 1e-5)
@@ -215,9 +193,7 @@ def hidden_row(make: Factory) -> Probe:
 def lengths(make: Factory) -> Probe:
     """Every length works, forwards and backwards, and one more padded token changes nothing."""
     mixer, found = make(1026), {}
-    window = getattr(mixer, "window", None)
-    around = (window - 1, window, window + 1) if isinstance(window, int) and 1 < window < 1000 else ()
-    for seq in sorted({*LENGTHS, *around}):
+    for seq in sorted({*LENGTHS, *around(mixer)}):
         x = make.inputs(seq, rows=1).requires_grad_()
         y = mixer(x)
         y.square().mean().backward()
@@ -230,10 +206,18 @@ def lengths(make: Factory) -> Probe:
     return worst("lengths", found, 1e-4)
 
 
+def around(mixer: Mixer) -> Iterator[int]:
+    """Lengths next to the boundaries of its windows and blocks."""
+    for name in AROUND:
+        size = getattr(mixer, name, None)
+        if isinstance(size, int) and 1 < size < 1000:
+            yield from (size - 1, size, size + 1)
+
+
 def gradients(make: Factory) -> Probe:
     """Each parameter gets a gradient that is finite and not zero."""
     mixer = make(64).train()
-    (mixer(make.inputs(64)) * make.inputs(64, seed=3)).sum().backward()
+    objective(mixer(make.inputs(64)), make.inputs(64, seed=3)).backward()
     dead = [
         name
         for name, parameter in mixer.named_parameters()
@@ -256,10 +240,7 @@ def determinism(make: Factory) -> Probe:
 @torch.no_grad()
 def state_round_trip(make: Factory) -> Probe:
     """An instance with other random numbers computes the same after loading the state."""
-    mixer, x = make(), make.inputs(65)
-    with torch.random.fork_rng([]):
-        torch.manual_seed(7)
-        other = make.cls(mixer.cfg, **make.settings).eval()
+    mixer, other, x = make(), make(seed=7), make.inputs(65)
     other.load_state_dict(mixer.state_dict())
     return judged("state round trip", gap(other(x), mixer(x)), 0)
 
@@ -274,61 +255,6 @@ def turns(make: Factory) -> Probe:
     return worst("turns", found, 1e-6)
 
 
-def half_precision(make: Factory) -> Probe:
-    """Under bfloat16 autocast outputs and gradients are finite, and outputs near those of float64."""
-    mixer, x = make(), make.inputs(65).requires_grad_()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        y = mixer(x)
-    y.float().square().sum().backward()
-    tensors = [y, x.grad, *(parameter.grad for parameter in mixer.parameters())]
-    finite = all(tensor.isfinite().all() for tensor in tensors if tensor is not None)
-    with torch.no_grad():
-        exact = make().double()(x.double())
-    scale = float(exact.abs().max())
-    return judged("half precision", float((y.detach() - exact).abs().max()) / scale if finite else math.inf, 0.05)
-
-
-class LargestTensor(TorchDispatchMode):
-    """Records the largest number of elements that an operation returns."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.elements = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        sizes = [leaf.numel() for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
-        self.elements = max(self.elements, *sizes, 0)
-        return out
-
-
-def largest_tensor(mixer: Mixer, x: Tensor) -> int:
-    """Elements of the largest tensor of a forward and backward pass. Views count as what they show."""
-    with LargestTensor() as watch:
-        mixer(x).sum().backward()
-    return watch.elements
-
-
-def growth(make: Factory, lengths: tuple[int, int] = (2048, 4096)) -> float:
-    """By which power of the length the largest tensor grows."""
-    sizes = [largest_tensor(make(seq), make.inputs(seq, rows=1)) for seq in lengths]
-    return math.log(sizes[1] / sizes[0]) / math.log(lengths[1] / lengths[0])
-
-
-def memory_growth(make: Factory) -> Probe:
-    """No tensor grows by a higher power of the length than the backend's `order` says."""
-    bound = power(make.cls.order)
-    return judged("memory growth", growth(make) if bound < 2 else 0.0, bound + 0.15, make.cls.order)
-
-
-def power(order: str) -> float:
-    """The power of n in such a text as "n", "n log n", "n^1.5" or "n sqrt(n)"; unknown texts promise nothing."""
-    if "sqrt" in order:
-        return 1.5
-    match = re.match(r"n(?:\^([\d.]+))?\b", order)
-    return float(match[1] or 1) if match else 2.0
-
-
 PROBES: tuple[Check, ...] = (
     shape_and_dtype,
     padding_content,
@@ -340,11 +266,17 @@ PROBES: tuple[Check, ...] = (
     hidden_row,
     lengths,
     gradients,
+    single_precision,
+    bfloat16,
+    float16,
     determinism,
     state_round_trip,
+    state_elsewhere,
     turns,
-    half_precision,
+    step_is_forward,
     memory_growth,
+    operations_growth,
+    approximation,
 )
 
 
@@ -353,7 +285,13 @@ def probe(check: Check, make: Factory) -> Probe:
     try:
         return check(make)
     except Exception as error:  # a plug-in may raise anything
-        return Probe(check.__name__.replace("_", " "), False, math.inf, 0, f"{type(error).__name__}: {error}")
+        return raised(check.__name__.replace("_", " "), error)
+
+
+def raised(name: str, error: Exception) -> Probe:
+    """The failure of a probe that got no answer, in one line."""
+    told = " ".join(str(error).split())
+    return Probe(name, False, math.inf, 0, f"{type(error).__name__}: {told}")
 
 
 def conformance(cls: type[Mixer], settings: Mapping[str, Any], causal: bool = False) -> list[Probe]:
@@ -363,5 +301,24 @@ def conformance(cls: type[Mixer], settings: Mapping[str, Any], causal: bool = Fa
         Unsupported: the backend cannot be built that way at all.
     """
     make = Factory(cls, settings, causal)
-    make()
+    try:
+        make()
+    except LrbenchError:
+        raise
+    except Exception as error:
+        return [raised("construction", error)]
     return [probe(check, make) for check in (*PROBES, *((causality,) if causal else ()))]
+
+
+def notes(cls: type[Mixer], settings: Mapping[str, Any], causal: bool = False) -> list[str]:
+    """What a backend says of fallbacks and approximations after inputs of a thousand tokens, with and without dropout.
+
+    A method that changes by itself at some length knows it only once it was called.
+    """
+    make, found = Factory(cls, settings, causal), dict[str, None]()
+    for dropout in (0.0, 0.1):
+        mixer = make(1000, dropout=dropout)
+        with torch.no_grad():
+            mixer(make.inputs(1000, rows=1))
+        found |= dict.fromkeys(mixer.notes)
+    return list(found)

@@ -1,13 +1,18 @@
 """What all tests share: a task of their own that trains in a second, and folders that are nobody's."""
 
+import signal
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from lrbench.cli.app import run_app
 from lrbench.loaders.base import TaskData
 from lrbench.specs import DataSpec, ModelSpec, RunSpec, TrainSpec
 
 TOY = Path(__file__).parent / "toy" / "toy.yaml"
+Called = tuple[int, str, str]
 
 
 @pytest.fixture(autouse=True)
@@ -17,6 +22,22 @@ def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LRBENCH_RESULTS", str(tmp_path / "results"))
     for name in ("LRBENCH_PATH", "LRBENCH_DEBUG", "HF_HUB_OFFLINE", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Called]:
+    """Call a command in this process: exit code, stdout, stderr."""
+
+    def call(*arguments: object) -> Called:
+        monkeypatch.setattr(sys, "argv", ["lrbench", *map(str, arguments)])
+        before = signal.getsignal(signal.SIGTERM)
+        with pytest.raises(SystemExit) as left:
+            run_app()
+        signal.signal(signal.SIGTERM, before)
+        out, err = capfd.readouterr()
+        return int(left.value.code or 0), out, err
+
+    return call
 
 
 @pytest.fixture

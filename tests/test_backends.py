@@ -2,6 +2,7 @@
 
 import copy
 import math
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,9 +12,14 @@ from oracles import Reference, classic, pairs
 from torch import Tensor
 
 from lrbench import attention, testing
-from lrbench.backends.base import LayerConfig, Mixer, check_divisible
+from lrbench.backends.base import Block, LayerConfig, Mixed, Mixer, check_divisible
+from lrbench.backends.full import Full
+from lrbench.backends.local import Local
 from lrbench.backends.performer import Performer, orthogonal
 from lrbench.errors import SpecError, Unsupported
+from lrbench.probes.approximations import approximation
+from lrbench.probes.elsewhere import state_elsewhere
+from lrbench.probes.streams import step_is_forward
 from lrbench.registry import backends
 
 OFFENDERS = Path(__file__).parent / "offenders"
@@ -133,15 +139,121 @@ CAUGHT_BY = {
         "lengths",
     },
     "value_masker": {"padding amount", "lengths"},
-    "sorter": {"causality", "half precision"},
+    "sorter": {"causality", "bfloat16 error", "float16 error"},
     "nan_maker": {"hidden row"},
     "batch_mixer": {"row independence"},
-    "nondeterministic": {"determinism", "state round trip"},
+    "nondeterministic": {"determinism", "state round trip", "state elsewhere"},
     "counter": {"determinism"},
     "dead_parameter": {"gradients"},
     "rememberer": {"turns"},
-    "quadratic": {"memory growth"},
+    "quadratic": {"memory growth", "operations growth"},
+    "order_liar": {"operations growth"},
+    "approximation_liar": {"approximation"},
+    "aux_leaker": {"padding gradient"},
+    "float_maker": {"shape and dtype"},
+    "global_state": {"state elsewhere"},
+    "half_overflow": {"float16 error"},
+    "mask_switch": {"full mask", "row independence", "lengths"},
+    "rounder": {"float32 error"},
+    "step_drifter": {"step is forward"},
 }
+
+
+def test_every_probe_catches_an_offender():
+    named = {probe.name for probe in testing.conformance(Local, {}, causal=True)}
+    assert named == set().union(*CAUGHT_BY.values())
+
+
+def test_a_probe_that_does_not_apply_is_skipped_with_a_reason_and_fails_nothing():
+    skipped = {probe.name: probe for probe in testing.conformance(Local, {}) if probe.skipped}
+    assert set(skipped) == {"step is forward", "approximation"}
+    assert all(probe.passed and probe.detail for probe in skipped.values())
+    assert str(skipped["step is forward"]) == "step is forward skipped: it has no `step`: it does not stream"
+
+
+def test_a_class_that_no_other_process_finds_is_skipped_there():
+    class Hidden(Local):
+        pass
+
+    found = state_elsewhere(testing.Factory(Hidden, {}))
+    assert found.skipped and "another process" in found.detail
+
+
+def test_what_goes_wrong_in_the_other_process_is_told(tmp_path):
+    (tmp_path / "once.py").write_text(ONCE)
+    found = testing.probe(state_elsewhere, testing.Factory(backends.get(f"{tmp_path / 'once.py'}").cls, {}))
+    assert not found.passed and "in the other process: ValueError: not here" in found.detail
+    assert state_elsewhere(testing.Factory(Local, {})).passed  # and it is there for the next
+
+
+ONCE = f"""import os
+from lrbench.backends.local import Local
+
+class Once(Local):
+    def __init__(self, cfg, **settings):
+        super().__init__(cfg, **settings)
+        if os.getpid() != {os.getpid()}:
+            raise ValueError("not here")
+"""
+
+
+def test_an_error_falls_with_features_as_the_power_says_and_the_power_is_minus_a_half():
+    found = approximation(testing.Factory(Performer, {}))
+    assert found.passed and -0.6 < found.measured < -0.4
+    assert approximation(testing.Factory(Performer, {"kernel": "relu"})).skipped
+
+
+def test_a_method_that_streams_without_saying_how_much_at_a_time_is_caught():
+    class Vague(offender("step_drifter")):
+        segment = None
+
+    found = step_is_forward(testing.Factory(Vague, {}, causal=True))
+    assert not found.passed and "segment" in found.detail
+
+
+def test_a_whole_residual_layer_goes_through_the_same_gate():
+    probes = testing.conformance(Layer, {}, causal=True)
+    assert [probe for probe in probes if not probe.passed] == []
+
+
+class Layer(Block):
+    """A norm, an attention, the sum; and a loss of its own."""
+
+    can_be_causal = True
+
+    def __init__(self, cfg):
+        super().__init__(cfg)
+        self.norm, self.mixer = torch.nn.LayerNorm(cfg.dim), Full(cfg)
+
+    def forward(self, x, *, mask=None):
+        y = x + self.mixer(self.norm(x), mask=mask)
+        return Mixed(y, 1e-2 * self.mixer.out.weight.square().sum()) if self.training else y
+
+
+def test_what_cannot_be_built_has_failed_and_what_is_refused_is_raised():
+    class Breaks(Local):
+        def __init__(self, cfg):
+            raise ValueError("what a\npity")
+
+    (found,) = testing.conformance(Breaks, {})
+    assert (found.name, found.detail, found.passed) == ("construction", "ValueError: what a pity", False)
+    with pytest.raises(Unsupported):
+        testing.conformance(backends.get("linformer").cls, {}, causal=True)
+
+
+def test_notes_tell_what_a_method_found_out_while_it_ran():
+    class Falls(Local):
+        fell = False
+
+        @property
+        def notes(self):
+            return ["the slow path was taken"] if self.fell else []
+
+        def attend(self, q, k, v, mask):
+            self.fell = q.shape[2] > 500
+            return super().attend(q, k, v, mask)
+
+    assert testing.notes(Falls, {"window": 8}) == ["the slow path was taken"]
 
 
 def test_every_offender_is_known():

@@ -12,29 +12,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import TOY
+from conftest import TOY, Called
 
 from lrbench import catalog
-from lrbench.cli.app import run_app
 from lrbench.cli.spellings import accepted
-
-Called = tuple[int, str, str]
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Called]:
-    """Call a command in this process: exit code, stdout, stderr."""
-
-    def call(*arguments: object) -> Called:
-        monkeypatch.setattr(sys, "argv", ["lrbench", *map(str, arguments)])
-        before = signal.getsignal(signal.SIGTERM)
-        with pytest.raises(SystemExit) as left:
-            run_app()
-        signal.signal(signal.SIGTERM, before)
-        out, err = capfd.readouterr()
-        return int(left.value.code or 0), out, err
-
-    return call
 
 
 def command(*arguments: object) -> list[str]:
@@ -159,7 +140,8 @@ def test_help_fits_eighty_columns_and_has_an_example(
     call: Callable[..., Called], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    for path in (["run"], ["report"], ["list"], ["doctor"], ["data", "prepare"], ["data", "verify"], ["data", "show"]):
+    words = ("run", "report", "check", "cp", "list", "doctor", "data prepare", "data verify", "data show")
+    for path in map(str.split, words):
         code, out, _ = call(*path, "--help")
         assert code == 0 and "Example: lrbench" in out
         assert max(map(len, out.splitlines())) <= 80

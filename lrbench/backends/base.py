@@ -66,6 +66,8 @@ class Mixer(nn.Module):
     can_be_causal: ClassVar[bool] = False
     positions: ClassVar[tuple[str, ...]] = ()  # kinds of `LayerConfig.positions` that it honours
     any_length: ClassVar[bool] = True  # takes inputs longer than max_len
+    approximates: str = ""  # "softmax": what it comes nearer to as the option `refined_by` grows; else nothing
+    refined_by: ClassVar[str] = ""
 
     def __init__(self, cfg: LayerConfig) -> None:
         super().__init__()

@@ -39,6 +39,7 @@ class Performer(HeadMixer):
 
     paper, order, can_be_causal = "2009.14794", "n", True
     positions = ("rotary", "pia")
+    refined_by = "features"
     directions: Tensor
     seed: Tensor
     steps: Tensor
@@ -57,6 +58,7 @@ class Performer(HeadMixer):
         check_option("features", features, features is None or features >= 1, "of at least 1")
         check_option("redraw", redraw, redraw >= 0, "of at least 0")
         usual = max(1, int(cfg.head_dim * math.log(cfg.head_dim))) if kernel == "softmax" else cfg.head_dim
+        self.approximates = "softmax" if kernel == "softmax" else ""
         self.features, self.kernel, self.redraw = features or usual, kernel, redraw
         self.register_buffer("directions", torch.empty(self.features, cfg.head_dim))  # shared by heads
         self.register_buffer("seed", torch.randint(2**62, ()))
