@@ -33,7 +33,7 @@ class Terms(NamedTuple):
 
     key: Float[Tensor, "rows heads lines terms head_dim"]
     value: Float[Tensor, "rows heads lines terms head_dim"]
-    allowed: Bool[Tensor, "rows 1 lines queries terms"]
+    allowed: Bool[Tensor, "#rows 1 #lines queries terms"]
     direct: int
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from lrbench.backends.regions.tokens import Regions, Tokens, chances, dropped, expected, lowest, unshown
@@ -53,8 +53,7 @@ def levels(t: Tokens) -> list[Level]:
         t = t.padded(max(2 << level, (1 << count) >> 3))
         pools = paired(pools, t.q.shape[2] >> level)
         found.append(one_level(t, pools, 1 << level, seq))
-        both = pools.changed(lambda x: x.unflatten(2, (-1, 2)).amax(3), pools.some.unflatten(2, (-1, 2)).any(3))
-        pools = both
+        pools = pools.changed(lambda x: x.unflatten(2, (-1, 2)).amax(3), pools.some.unflatten(2, (-1, 2)).any(3))
     return found
 
 
@@ -99,17 +98,17 @@ def spread(
     return total
 
 
-def last(t: Tokens) -> Int[Tensor, "rows 1"]:
+def last(t: Tokens) -> Int[Tensor, "#rows 1"]:
     """The place of each row's last real token."""
     return (t.seen[:, 0] * torch.arange(t.seen.shape[-1], device=t.seen.device)).amax(-1, keepdim=True)
 
 
-def mirrored(x: Float[Tensor, "rows heads seq width"], ends: Int[Tensor, "some 1"]) -> Tensor:
+def mirrored(x: Shaped[Tensor, "rows heads seq width"], ends: Int[Tensor, "#rows 1"]) -> Tensor:
     """Each row backwards from its last real token, padding behind it; the same again undoes it."""
     places = (ends - torch.arange(x.shape[2], device=x.device)) % x.shape[2]
     return x.take_along_dim(places[:, None, :, None], 2)
 
 
-def turned(t: Tokens, ends: Int[Tensor, "some 1"]) -> Tokens:
+def turned(t: Tokens, ends: Int[Tensor, "#rows 1"]) -> Tokens:
     """All of it mirrored."""
     return t.changed(lambda x: mirrored(x, ends), mirrored(t.seen[..., None], ends)[..., 0])

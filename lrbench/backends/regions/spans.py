@@ -36,7 +36,7 @@ def clustered(
     Cut at equal sizes, so that every token is in exactly one region. A later token may move an earlier one to another
     span, which no gradient shows: not for causal use.
     """
-    order = cluster.masked_fill(~t.seen, torch.iinfo(cluster.dtype).max).argsort(-1, stable=True)
+    order = cluster.masked_fill(~t.seen, torch.iinfo(cluster.dtype).max).argsort(stable=True, dim=-1)
     count = t.seen.sum(-1, keepdim=True)
     ranked = t.changed(
         lambda x: x.take_along_dim(order[..., None], 2), torch.arange(order.shape[-1], device=order.device) < count

@@ -19,7 +19,7 @@ class Tokens(NamedTuple):
     v: Float[Tensor, "rows heads *place head_dim"]
     asking: Float[Tensor, "rows heads *place head_dim"]  # what queries of regions are pooled from
     offering: Float[Tensor, "rows heads *place head_dim"]  # what keys of regions are pooled from
-    seen: Bool[Tensor, "rows 1 *place"]  # one row where nothing is padded
+    seen: Bool[Tensor, "#rows 1 *place"]  # one row where nothing is padded
     dropout: float = 0.0  # on weights of single tokens
 
     def changed(self, change: Callable[[Tensor], Tensor], seen: Tensor) -> "Tokens":
@@ -53,7 +53,7 @@ class Regions(NamedTuple):
 
     key: Float[Tensor, "rows heads *place head_dim"]
     value: Float[Tensor, "rows heads *place head_dim"]
-    some: Bool[Tensor, "rows 1 *place"]  # whether any token of the region is real
+    some: Bool[Tensor, "#rows 1 *place"]  # whether any token of the region is real
 
     def changed(self, change: Callable[[Tensor], Tensor], some: Tensor) -> "Regions":
         """The same change to keys and values."""
@@ -76,7 +76,7 @@ def dropped(weights: Float[Tensor, "*place terms"], dropout: float) -> Float[Ten
     return F.dropout(weights, dropout) if dropout else weights
 
 
-def unshown(x: Float[Tensor, "rows heads *place head_dim"], seen: Bool[Tensor, "rows 1 *place"]) -> Tensor:
+def unshown(x: Float[Tensor, "rows heads *place head_dim"], seen: Bool[Tensor, "#rows 1 *place"]) -> Tensor:
     """x so low wherever it is padding that it is no maximum."""
     return x.masked_fill(~seen[..., None], lowest(x))
 
