@@ -197,16 +197,16 @@ class Combiner(HeadMixer):
         offering = k if self.pool_key is None else self.pool_key(k).relu()
         seen = torch.ones(1, seq, dtype=torch.bool, device=q.device) if mask is None else mask
         t = Tokens(q, k, v, asking, offering, seen[:, None], self.cfg.dropout if self.training else 0.0)
-        mixed = self.planned(t, x)[:, :, :seq]
+        mixed = self.planned(t, x, mask is not None)[:, :, :seq]
         return mixed if mask is None else mixed.masked_fill(~mask[:, None, :, None], 0.0)
 
-    def planned(self, t: Tokens, x: Tensor | None) -> Float[Tensor, "rows heads padded head_dim"]:
+    def planned(self, t: Tokens, x: Tensor | None, padded: bool) -> Float[Tensor, "rows heads padded head_dim"]:
         """The plan at work."""
         causal = self.cfg.causal
         if self.plan == "fixed":
             return fixed(t, self.span, causal, self.own)
         if self.plan == "logsparse":
-            return logsparse(t, causal)
+            return logsparse(t, causal, padded)
         if self.plan == "learnable":
             return clustered(t, self.clusters(t, x), self.span)
         grid = t.padded(self.width, self.front).folded(self.width)
