@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from oracles import Reference, classic, pairs
+from oracles import Reference, classic, combiner, pairs
 from torch import Tensor
 
 from lrbench import attention, testing
@@ -36,6 +36,7 @@ def one_thread():
 class Oracle(NamedTuple):
     settings: dict[str, Any]
     reference: Reference
+    longest: int = 151
 
 
 ORACLES: dict[str, list[Oracle]] = {
@@ -56,6 +57,21 @@ ORACLES: dict[str, list[Oracle]] = {
         Oracle({"features": 11, "kernel": "relu"}, classic.kernel_matrix(classic.rectified)),
     ],
     "linear": [Oracle({}, classic.token_by_token)],
+    "combiner": [
+        Oracle({"plan": plan, **options}, combiner.reference, longest=47)
+        for plan, options in (
+            ("fixed", {"span": 8}),
+            ("fixed", {"span": 12, "abstraction": "deepsets"}),
+            ("logsparse", {}),
+            ("axial-row", {}),
+            ("axial-row", {"width": 10, "row_key": "none"}),
+            ("axial-vertical", {"width": 10}),
+            ("axial-horizontal", {}),
+            ("mixture", {"width": 19, "abstraction": "deepsets"}),
+            ("mixture", {"width": 10, "mixture": "average"}),
+            ("learnable", {"span": 9, "buckets": 5}),
+        )
+    ],
 }
 
 
@@ -70,11 +86,16 @@ def masks(seq: int) -> dict[str, Tensor | None]:
     }
 
 
+def directions(name: str, settings: dict[str, Any]) -> tuple[bool, ...]:
+    can_be_causal = backends.get(name).cls.can_be_causal and settings.get("plan") != "learnable"
+    return (False, True) if can_be_causal else (False,)
+
+
 def cases() -> list[Any]:
     found = []
     for name, oracles in ORACLES.items():
         for oracle in oracles:
-            for causal in (False, True) if backends.get(name).cls.can_be_causal else (False,):
+            for causal in directions(name, oracle.settings):
                 settings = ",".join(f"{key}={value}" for key, value in oracle.settings.items())
                 for readout in (0, 1, 3) if name == "longformer" else (1,):
                     place = f"{name}[{settings}]{'-causal' * causal}-{readout}"
@@ -89,10 +110,10 @@ def test_every_backend_has_an_oracle():
 @pytest.mark.parametrize(("name", "oracle", "causal", "readout"), cases())
 def test_a_backend_and_its_gradient_equal_the_plain_form(name, oracle, causal, readout):
     make = testing.Factory(backends.get(name).cls, oracle.settings, causal, readout=readout)
-    mixer = make(151).double()
+    mixer = make(oracle.longest).double()
     if readout and name == "longformer" and not causal:  # copies at first; the test needs them to differ
         torch.nn.init.normal_(mixer.key_global.weight, std=0.3, generator=torch.Generator().manual_seed(3))
-    for seq in (1, 2, 19, 151):
+    for seq in (1, 2, 19, oracle.longest):
         for kind, mask in masks(seq).items():
             x = make.inputs(seq, rows=3).double().requires_grad_()
             shown = torch.ones(3, seq, dtype=torch.bool) if mask is None else mask
