@@ -33,7 +33,7 @@ PLANS: dict[str, dict[str, Any]] = {
     "horizontal": {"plan": "axial-horizontal"},
     "mixture": {"plan": "mixture"},
     "average": {"plan": "mixture", "mixture": "average"},
-    "learnable": {"plan": "learnable", "span": 4, "buckets": 3},
+    "learnable": {"plan": "learnable", "buckets": 3},
 }
 
 

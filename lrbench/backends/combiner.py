@@ -221,10 +221,10 @@ class Combiner(HeadMixer):
         return mixed.flatten(2, 3)[:, :, self.front :]
 
     def learned_row_key(
-        self, attended: Float[Tensor, "rows heads n m head_dim"], x: Float[Tensor, "rows seq dim"]
+        self, attended: Float[Tensor, "rows heads n m head_dim"], x: Float[Tensor, "rows seq dim"] | None
     ) -> Float[Tensor, "rows heads n m head_dim"]:
         """Keys from what attention along the row has found, and from the layer's input."""
-        assert self.row_out is not None and self.row_norm is not None and self.row_key is not None
+        assert self.row_out is not None and self.row_norm is not None and self.row_key is not None and x is not None
         grid = attended.shape[2:4]
         x = F.pad(x, (0, 0, self.front, grid.numel() - self.front - x.shape[1]))
         found = self.row_out(attended.flatten(2, 3).transpose(1, 2).flatten(-2))

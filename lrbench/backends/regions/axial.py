@@ -88,7 +88,7 @@ def as_terms(regions: Regions, allowed: Bool[Tensor, "terms terms"]) -> Terms:
 
 def joined(terms: list[Terms]) -> Terms:
     """Side by side."""
-    key, value = (torch.cat([part[place] for part in terms], -2) for place in (0, 1))
+    key, value = torch.cat([part.key for part in terms], -2), torch.cat([part.value for part in terms], -2)
     return Terms(key, value, torch.cat([part.allowed for part in terms], -1), terms[0].direct)
 
 
@@ -101,7 +101,7 @@ def before(lines: Tokens) -> Regions:
     """For each place of each line the region of what lies before it on that line."""
     some = (lines.seen.cumsum(-1) - lines.seen.to(torch.int64)) > 0
     query, key = (
-        F.pad(running_max(unshown(x, lines.seen))[..., :-1, :], (0, 0, 1, 0)).masked_fill(~some[..., None], 0.0)
+        F.pad(unshown(x, lines.seen).cummax(-2).values[..., :-1, :], (0, 0, 1, 0)).masked_fill(~some[..., None], 0.0)
         for x in (lines.asking, lines.offering)
     )
     allowed = lines.seen[..., None, :] & upto(lines.q.shape[3], lines.q.device, 1)
@@ -112,15 +112,6 @@ def after(lines: Tokens) -> Regions:
     """The same for what lies behind it."""
     found = before(lines.reversed())
     return found.changed(lambda x: x.flip(-2), found.some.flip(-1))
-
-
-def running_max(x: Float[Tensor, "*place size width"]) -> Float[Tensor, "*place size width"]:
-    """The elementwise maximum up to each place, by doubling: `cummax` scatters on its way back."""
-    step = 1
-    while step < x.shape[-2]:
-        x = torch.cat([x[..., :step, :], torch.maximum(x[..., step:, :], x[..., :-step, :])], -2)
-        step *= 2
-    return x
 
 
 def merged(grid: Tokens, rows: Terms, columns: Terms) -> Float[Tensor, "rows heads n m head_dim"]:

@@ -87,7 +87,7 @@ def extended(pools: Regions, blocks: int) -> Regions:
 
 
 def of_size(t: Tokens, pools: Regions, size: int) -> Regions:
-    """All blocks of one size; single tokens are themselves. `pools` hold the maxima of keys, and of queries, of each."""
+    """All blocks of one size; single tokens are themselves. `pools` hold each one's maxima of keys, and of queries."""
     if size == 1:
         return Regions(t.k, t.v, t.seen)
     key, query = (x.masked_fill(~pools.some[..., None], 0.0) for x in pools[:2])

@@ -26,7 +26,8 @@ class Tokens(NamedTuple):
         """The same change to all but `seen`; what was one tensor stays one."""
         once = {id(part): part for part in self[:5]}
         new = {key: change(part) for key, part in once.items()}
-        return Tokens(*(new[id(part)] for part in self[:5]), seen, self.dropout)
+        q, k, v, asking, offering = (new[id(part)] for part in self[:5])
+        return Tokens(q, k, v, asking, offering, seen, self.dropout)
 
     def padded(self, multiple: int, front: int = 0) -> "Tokens":
         """Unseen tokens before, and after until the length is a multiple."""
