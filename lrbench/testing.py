@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from lrbench.backends.base import LayerConfig, Mixer
+from lrbench.backends.base import LayerConfig, Mixer, parted
 
 LENGTHS = (1, 7, 8, 9, 10, 15, 17, 127, 128, 129, 1000, 1025)
 LOUD = 50.0  # scale of a disturbance
@@ -229,9 +229,11 @@ def lengths(make: Factory) -> Probe:
 
 
 def gradients(make: Factory) -> Probe:
-    """Each parameter gets a gradient that is finite and not zero."""
-    mixer = make(64).train()
-    (mixer(make.inputs(64)) * make.inputs(64, seed=3)).sum().backward()
+    """Each parameter gets a gradient that is finite and not zero, be it from a loss of the mixer's own."""
+    seq = max(LENGTHS)  # long enough for what only the distant past uses
+    mixer = make(seq).train()
+    y, loss = parted(mixer(make.inputs(seq)))
+    ((y * make.inputs(seq, seed=3)).sum() + (0.0 if loss is None else loss)).backward()
     dead = [
         name
         for name, parameter in mixer.named_parameters()
