@@ -14,10 +14,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lrbench.backends import ops
-from lrbench.backends.base import HeadMixer
+from lrbench.backends.running import Running
 
 
-class Linear(HeadMixer):
+class Linear(Running):
     """Kernel attention with elu + 1."""
 
     paper, order, can_be_causal = "2006.16236", "n", True
@@ -43,6 +43,19 @@ class Linear(HeadMixer):
                 k = k.masked_fill(~mask[:, None, :, None], 0.0)
             attend = ops.causal_kernel_attention if self.cfg.causal else ops.kernel_attention
             return F.dropout(attend(q, k, v), self.cfg.dropout, self.training).to(kept)
+
+    def running(
+        self,
+        q: Float[Tensor, "rows heads seq head_dim"],
+        k: Float[Tensor, "rows heads seq head_dim"],
+        v: Float[Tensor, "rows heads seq head_dim"],
+        mask: Bool[Tensor, "rows seq"] | None,
+        past: ops.KernelSums | None,
+    ) -> tuple[Float[Tensor, "rows heads seq head_dim"], ops.KernelSums]:
+        """`attend` to one more chunk."""
+        q, k, v = EluPlusOne.apply(q), EluPlusOne.apply(k), v.to(ops.compact(v.dtype))
+        k = k if mask is None else k.masked_fill(~mask[:, None, :, None], 0.0)
+        return ops.kernel_attention_step(q, k, v, past=past)
 
 
 class EluPlusOne(torch.autograd.Function):
