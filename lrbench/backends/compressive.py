@@ -21,8 +21,9 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from lrbench.backends import ops
 from lrbench.backends.base import LayerConfig, check_option
-from lrbench.backends.transformer_xl import Past, Read, TransformerXL, known, newest
+from lrbench.backends.transformer_xl import Past, Read, TransformerXL, cut, joint, known, newest
 
 
 class Compressive(TransformerXL):
@@ -74,32 +75,44 @@ class Compressive(TransformerXL):
             return [*super().notes, f"inputs of at most {self.cfg.max_len} tokens: compressed memory is never read"]
         return super().notes
 
-    def remember(
-        self, read: Read, past: Past, mask: Bool[Tensor, "rows seq"] | None
-    ) -> tuple[Past, Float[Tensor, ""] | None]:
+    def remember(self, read: Read, past: Past) -> tuple[Past, Float[Tensor, ""] | None]:
         """First in, first out, through compression."""
         if read.q.shape[2] % self.segment:
             return past, self.nothing_lost()
+        keys, end = read.keys, read.keys.rows.shape[1]
         old = max(0, past.rows.shape[1] - self.memory)  # compressed ones: there are some only where memory is full
-        new = max(old, read.rows.shape[1] - self.memory)  # where memory begins from now on
+        new = max(old, end - self.memory)  # where memory begins from now on
         if new == old:
-            return Past(read.rows, read.seen), self.nothing_lost()
-        given = known(Past(read.rows, read.seen))
-        compact, some = self.compacted(read, given, slice(old, new))
-        loss = self.lost(read, given, slice(old, new), compact, some, mask)
-        before = newest(
-            torch.cat([read.rows[:, :old], compact.detach()], 1), torch.cat([given[:, :old], some], 1), self.compressed
-        )
-        seen = None if read.seen is None else torch.cat([known(before), given[:, new:]], 1)
-        return Past(torch.cat([before.rows, read.rows[:, new:]], 1), seen), loss
+            return keys, self.nothing_lost()
+        out = cut(keys, old, new)
+        compact = self.compacted(out, read.weights[..., old:new], read.mask)
+        loss = self.lost(out, compact, read)
+        compact = compact._replace(rows=compact.rows.detach())
+        deep = newest(self.chained(cut(keys, 0, old), compact), self.compressed)
+        return self.chained(deep, cut(keys, new, end)), loss
+
+    def chained(self, older: Past, newer: Past) -> Past:
+        """One after the other."""
+        projected = torch.cat([self.projections(older), self.projections(newer)], 1)
+        seen = joint(older, newer.seen, newer.rows.shape[1])
+        return Past(torch.cat([older.rows, newer.rows], 1), seen, projected)
+
+    def projections(self, past: Past) -> Float[Tensor, "rows past keys_and_values"]:
+        """Keys and values of rows, which may be known."""
+        if past.projected is not None:
+            return past.projected
+        return torch.cat([self.key(past.rows), self.value(past.rows)], -1)
 
     def compacted(
-        self, read: Read, given: Bool[Tensor, "rows keys"], out: slice
-    ) -> tuple[Float[Tensor, "rows slots dim"], Bool[Tensor, "rows slots"]]:
-        """The compressed form of some rows, zeros where none is real, and where one is."""
-        rows, real = read.rows[:, out], given[:, out]
+        self, out: Past, weights: Float[Tensor, "rows heads seq out"], mask: Bool[Tensor, "rows seq"] | None
+    ) -> Past:
+        """The compressed form of some rows; a slot is real if a row of its is."""
+        rows, real = out.rows, known(out)
         if self.compression == "most-used":
-            return most_used(rows, real, read.weights[..., out].mean((1, 2)), rows.shape[1] // self.rate)
+            asked = weights.sum(1)  # rows seq out
+            used = (asked if mask is None else asked.masked_fill(~mask[..., None], 0.0)).sum(1)
+            kept, some = most_used(rows, real, used, rows.shape[1] // self.rate)
+            return Past(kept, None if out.seen is None else some)
         groups, some = rows.unflatten(1, (-1, self.rate)), real.unflatten(1, (-1, self.rate))
         if self.compress is not None:
             with torch.set_grad_enabled(self.training and torch.is_grad_enabled()):
@@ -109,28 +122,31 @@ class Compressive(TransformerXL):
         else:
             compact = groups.masked_fill(~some[..., None], -torch.inf).amax(2)
         some = some.any(2)
-        return compact.masked_fill(~some[..., None], 0.0), some
+        return Past(compact.masked_fill(~some[..., None], 0.0), None if out.seen is None else some)
 
-    def lost(
-        self,
-        read: Read,
-        given: Bool[Tensor, "rows keys"],
-        out: slice,
-        compact: Float[Tensor, "rows slots dim"],
-        some: Bool[Tensor, "rows slots"],
-        mask: Bool[Tensor, "rows seq"] | None,
-    ) -> Float[Tensor, ""] | None:
+    def lost(self, out: Past, compact: Past, read: Read) -> Float[Tensor, ""] | None:
         """How far attention to the compressed form is from that to the rows: a mean over real queries, then rows."""
         if self.compress is None or not self.training:
             return None
-        k, v = (self.split(F.linear(compact, linear.weight.detach())) for linear in (self.key, self.value))
-        seen, kept = (None, None) if read.seen is None else (given[:, None, None, out], some[:, None, None])
-        before = F.scaled_dot_product_attention(read.q, read.k[:, :, out], read.v[:, :, out], seen)
-        after = F.scaled_dot_product_attention(read.q, k, v, kept)
-        squares = (after - before).float().square().mean((1, 3))  # rows seq
-        if mask is None:
+        with torch.no_grad():
+            before = self.content(read.q, out, self.projections(out))
+        both = torch.cat([self.key.weight, self.value.weight]).detach()
+        after = self.content(read.q, compact, F.linear(compact.rows, both))
+        squares = (after - before).to(ops.wide(after.dtype)).square().mean((1, 3))  # rows seq
+        if read.mask is None:
             return self.weight * squares.mean()
-        return self.weight * (squares.masked_fill(~mask, 0.0).sum(1) / mask.sum(1).clamp(min=1)).mean()
+        return self.weight * (squares.masked_fill(~read.mask, 0.0).sum(1) / read.mask.sum(1).clamp(min=1)).mean()
+
+    def content(
+        self,
+        q: Float[Tensor, "rows heads seq head_dim"],
+        past: Past,
+        projected: Float[Tensor, "rows past keys_and_values"],
+    ) -> Float[Tensor, "rows heads seq head_dim"]:
+        """Attention without positions."""
+        k, v = (self.split(part) for part in projected.chunk(2, -1))
+        seen = None if past.seen is None else past.seen[:, None, None]
+        return F.scaled_dot_product_attention(q, k, v, seen)
 
     def nothing_lost(self) -> Float[Tensor, ""] | None:
         """A loss of 0 with gradients of 0, for parameters that get none would stop distributed training."""
@@ -176,5 +192,6 @@ def most_used(
     rows: Float[Tensor, "rows out dim"], real: Bool[Tensor, "rows out"], used: Float[Tensor, "rows out"], count: int
 ) -> tuple[Float[Tensor, "rows count dim"], Bool[Tensor, "rows count"]]:
     """The rows that got most attention, in their order."""
-    places = used.masked_fill(~real, -1.0).topk(count, 1).indices.sort(1).values
+    ranked = used.masked_fill(~real, -1.0).sort(dim=1, descending=True, stable=True).indices
+    places = ranked[:, :count].sort(1).values
     return rows.take_along_dim(places[..., None], 1), real.take_along_dim(places, 1)

@@ -28,6 +28,7 @@ class Past(NamedTuple):
 
     rows: Float[Tensor, "rows past dim"]
     seen: Bool[Tensor, "rows past"] | None  # which of them are real; None: all
+    projected: Float[Tensor, "rows past keys_and_values"] | None = None  # within one forward pass; None: still to do
 
 
 class Distances(NamedTuple):
@@ -38,14 +39,12 @@ class Distances(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What a segment was read with, cut off from gradients. Keys are those of the past, then its own."""
+    """What a segment was read with."""
 
-    rows: Float[Tensor, "rows keys dim"]
-    seen: Bool[Tensor, "rows keys"] | None
+    keys: Past  # those of the past, then its own; gradients reach the projections alone
     q: Float[Tensor, "rows heads seq head_dim"]
-    k: Float[Tensor, "rows heads keys head_dim"]
-    v: Float[Tensor, "rows heads keys head_dim"]
     weights: Float[Tensor, "rows heads seq keys"]
+    mask: Bool[Tensor, "rows seq"] | None
 
 
 class TransformerXL(HeadMixer):
@@ -101,7 +100,8 @@ class TransformerXL(HeadMixer):
     ) -> tuple[Tensor | Mixed, Past]:
         """Read one segment, given the state that the one before left; None starts anew."""
         past = 0 if state is None else state.rows.shape[1]
-        return self.read(x, state, mask=mask, distances=self.distances(past + x.shape[1], x.shape[1]))
+        y, later = self.read(x, state, mask=mask, distances=self.distances(past + x.shape[1], x.shape[1]))
+        return y, later if later.projected is None else later._replace(projected=None)
 
     def distances(self, longest: int, seq: int) -> Distances:
         """r of what so many keys need, of which the last `seq` are the queries' own."""
@@ -123,23 +123,24 @@ class TransformerXL(HeadMixer):
         if mask is not None:
             x = x.masked_fill(~mask[..., None], 0.0)  # 0 · nan is nan
         past = Past(x.new_zeros(len(x), 0, x.shape[2]), None) if state is None else state
-        rows, seen = torch.cat([past.rows, x], 1), joint(past, mask, x.shape[1])
-        q, k, v = self.split(self.query(x)), self.split(self.key(rows)), self.split(self.value(rows))
-        weights = self.weights(q, k, seen, distances)
+        both = torch.cat([self.key.weight, self.value.weight])
+        before = F.linear(past.rows, both) if past.projected is None else past.projected
+        past = past._replace(projected=before)
+        now, later = Twice.apply(x, both)
+        q = self.split(self.query(x))
+        k, v = (self.split(part) for part in torch.cat([before, now], 1).chunk(2, -1))
+        keys = Past(torch.cat([past.rows, x.detach()], 1), joint(past, mask, x.shape[1]), torch.cat([before, later], 1))
+        weights = self.weights(q, k, keys.seen, distances)
         mixed = F.dropout(weights, self.cfg.dropout, self.training) @ v
         y = self.out(mixed.transpose(1, 2).flatten(-2))
-        later, loss = self.remember(
-            Read(rows.detach(), seen, q.detach(), k.detach(), v.detach(), weights.detach()), past, mask
-        )
+        after, loss = self.remember(Read(keys, q.detach(), weights.detach(), mask), past)
         if mask is None:
-            return joined(y, [loss]), later
-        return joined(y.masked_fill(~mask[..., None], 0.0), [loss]), unless_hidden(later, past, mask)
+            return joined(y, [loss]), after
+        return joined(y.masked_fill(~mask[..., None], 0.0), [loss]), unless_hidden(after, past, mask)
 
-    def remember(
-        self, read: Read, past: Past, mask: Bool[Tensor, "rows seq"] | None
-    ) -> tuple[Past, Float[Tensor, ""] | None]:
+    def remember(self, read: Read, past: Past) -> tuple[Past, Float[Tensor, ""] | None]:
         """The past of the next segment, and what a way of remembering costs."""
-        return newest(read.rows, read.seen, self.memory), None
+        return newest(read.keys, self.memory), None
 
     def weights(
         self,
@@ -165,6 +166,29 @@ class TransformerXL(HeadMixer):
             if seen is not None:
                 scores.masked_fill_(~seen[:, None, None], lowest)
         return scores.softmax(-1)
+
+
+class Twice(torch.autograd.Function):
+    """x Wᵀ for now, and once more for later, when no gradient reaches x. One product forwards, one back for W."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Float[Tensor, "rows seq dim"], weight: Float[Tensor, "width dim"]
+    ) -> tuple[Float[Tensor, "rows seq width"], Float[Tensor, "rows seq width"]]:
+        """In the precision that autocast asks for."""
+        y = F.linear(x, weight)
+        ctx.dtypes = x.dtype, weight.dtype
+        ctx.save_for_backward(x.to(y.dtype), weight.to(y.dtype))
+        return y, y.clone()
+
+    @staticmethod
+    def backward(
+        ctx: Any, now: Float[Tensor, "rows seq width"], later: Float[Tensor, "rows seq width"]
+    ) -> tuple[Tensor, Tensor]:
+        """To x from what is asked now, to W from both."""
+        x, weight = ctx.saved_tensors
+        of_x, of_weight = ctx.dtypes
+        return (now @ weight).to(of_x), ((now + later).flatten(0, 1).T @ x.flatten(0, 1)).to(of_weight)
 
 
 class Shift(torch.autograd.Function):
@@ -201,7 +225,7 @@ def shifted(x: Float[Tensor, "rows heads seq distances"], keys: int) -> Float[Te
 
 def sinusoids(distances: Float[Tensor, " distances"], dim: int) -> Float[Tensor, "distances dim"]:
     """sin(distance / 10000^(2j/dim)), then the cosines."""
-    rate = torch.exp(torch.arange(0, dim, 2, device=distances.device) * (-math.log(10000.0) / dim))
+    rate = torch.exp(torch.arange(0, dim, 2).to(distances) * (-math.log(10000.0) / dim))
     angle = distances[:, None] * rate
     return torch.cat([angle.sin(), angle.cos()], 1)[:, :dim]
 
@@ -220,17 +244,30 @@ def known(past: Past) -> Bool[Tensor, "rows past"]:
     return past.rows.new_ones(past.rows.shape[:2], dtype=torch.bool) if past.seen is None else past.seen
 
 
-def newest(rows: Float[Tensor, "rows keys dim"], seen: Bool[Tensor, "rows keys"] | None, count: int) -> Past:
+def cut(past: Past, start: int, stop: int) -> Past:
+    """Some of the rows."""
+    seen, projected = (None if part is None else part[:, start:stop] for part in past[1:])
+    return Past(past.rows[:, start:stop], seen, projected)
+
+
+def newest(past: Past, count: int) -> Past:
     """At most so many rows, from the end."""
-    start = max(0, rows.shape[1] - count)
-    return Past(rows[:, start:], None if seen is None else seen[:, start:])
+    length = past.rows.shape[1]
+    return cut(past, max(0, length - count), length)
 
 
 def unless_hidden(later: Past, past: Past, mask: Bool[Tensor, "rows seq"]) -> Past:
     """`later`, but `past` for rows that had nothing but padding."""
+    if later is past:
+        return past
     pushed, more = mask.any(1)[:, None], later.rows.shape[1] - past.rows.shape[1]
-    rows = torch.where(pushed[..., None], later.rows, F.pad(past.rows, (0, 0, more, 0)))
-    return Past(rows, torch.where(pushed, known(later), F.pad(known(past), (more, 0))))
+
+    def either(new: Tensor, old: Tensor) -> Tensor:
+        return torch.where(pushed[..., None], new, F.pad(old, (0, 0, more, 0)))
+
+    seen = torch.where(pushed, known(later), F.pad(known(past), (more, 0)))
+    new, old = later.projected, past.projected
+    return Past(either(later.rows, past.rows), seen, None if new is None or old is None else either(new, old))
 
 
 def forgotten(state: Past, rows: Bool[Tensor, " rows"]) -> Past:
