@@ -30,7 +30,7 @@ from lrbench.specs import AttentionSpec, parse
 log = logging.getLogger(__name__)
 BACKENDS = Path(__file__).parent / "backends"
 LOADERS = Path(__file__).parent / "loaders"
-SHARED = {"__init__", "base", "ops", "positions"}  # files of the folder that are no backend
+SHARED = {"__init__", "base", "ops", "positions", "running"}  # files of the folder that are no backend
 BASES = {"Mixer", "HeadMixer", "Block"}  # what a backend derives from
 GROUP = "lrbench.attention"
 

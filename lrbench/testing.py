@@ -215,9 +215,10 @@ def around(mixer: Mixer) -> Iterator[int]:
 
 
 def gradients(make: Factory) -> Probe:
-    """Each parameter gets a gradient that is finite and not zero."""
-    mixer = make(64).train()
-    objective(mixer(make.inputs(64)), make.inputs(64, seed=3)).backward()
+    """Each parameter gets a gradient that is finite and not zero, be it from a loss of the mixer's own."""
+    seq = max(LENGTHS)  # long enough for what only the distant past uses
+    mixer = make(seq).train()
+    objective(mixer(make.inputs(seq)), make.inputs(seq, seed=3)).backward()
     dead = [
         name
         for name, parameter in mixer.named_parameters()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from oracles import Reference, classic, combiner, pairs
+from oracles import Reference, classic, combiner, pairs, recurrent
 from torch import Tensor
 
 from lrbench import attention, testing
@@ -70,6 +70,20 @@ ORACLES: dict[str, list[Oracle]] = {
             ("mixture", {"width": 19, "abstraction": "deepsets"}),
             ("mixture", {"width": 10, "mixture": "average"}),
             ("learnable", {"span": 9, "buckets": 5}),
+        )
+    ],
+    "transformer-xl": [
+        Oracle({"segment": n, "memory": m}, recurrent.remembered())
+        for n, m in ((3, 7), (8, 0), (8, 20), (16, 16), (200, 9))
+    ],
+    "compressive": [
+        Oracle({"segment": n, "memory": m, "compressed": c, "rate": r, "compression": by}, recurrent.compressed())
+        for n, m, c, r, by in (
+            (8, 8, 5, 4, "conv"),
+            (16, 8, 9, 4, "dilated"),
+            (8, 16, 3, 2, "mean"),
+            (9, 6, 0, 3, "max"),
+            (12, 12, 4, 3, "most-used"),
         )
     ],
 }
@@ -339,7 +353,9 @@ def test_attention_dropout_off_the_fused_path_is_noted():
     assert "no fused kernel" in make(dropout=0.1).notes[0]
 
 
-@pytest.mark.parametrize("name", ["full", "full[impl=math]", "local", "longformer", "linformer", "performer", "linear"])
+@pytest.mark.parametrize(
+    "name", ["full", "full[impl=math]", "local", "longformer", "linformer", "performer", "linear", "transformer-xl"]
+)
 def test_dropout_acts_in_training_only(name):
     backend = backends.get(name)
     make = testing.Factory(backend.cls, backend.options)
@@ -557,6 +573,11 @@ def test_performer_goes_on_redrawing_alike_after_a_resume():
         ("longformer[window=62]", None),
         ("longformer[window=63,dilation=2]", None),
         ("linformer[k=63]", None),
+        ("transformer-xl[segment=64]", "holds inputs of at most 64 tokens"),
+        ("transformer-xl[segment=63]", None),
+        ("compressive[segment=32,memory=32]", "never read"),
+        ("compressive[segment=32,memory=28]", None),
+        ("compressive[segment=28,memory=28]", None),
     ],
 )
 def test_settings_that_make_a_method_another_are_noted(text: str, told: str | None):
@@ -633,6 +654,11 @@ def test_heads_that_do_not_divide_the_width_are_refused_with_both_numbers():
         ("linformer", "k", 0),
         ("performer", "features", 0),
         ("performer", "redraw", -1),
+        ("transformer-xl", "segment", 0),
+        ("transformer-xl", "memory", -1),
+        ("compressive", "compressed", -1),
+        ("compressive", "rate", 0),
+        ("compressive", "weight", -0.5),
     ],
 )
 def test_an_option_out_of_range_is_refused_by_name_and_value(name, option, value):
@@ -641,7 +667,10 @@ def test_an_option_out_of_range_is_refused_by_name_and_value(name, option, value
     assert option in refusal.value.message and repr(value) in refusal.value.message
 
 
-@pytest.mark.parametrize("setting", ["full[impl=flash]", "linformer[sharing=some]", "performer[kernel=cosine]"])
+@pytest.mark.parametrize(
+    "setting",
+    ["full[impl=flash]", "linformer[sharing=some]", "performer[kernel=cosine]", "compressive[compression=zip]"],
+)
 def test_an_unknown_choice_is_refused_by_name(setting):
     option = setting.partition("[")[2].partition("=")[0]
     with pytest.raises(SpecError, match=option):

@@ -370,8 +370,16 @@ def test_an_unsupported_length_is_no_error(host: Forked) -> None:
     assert failing(host, point("linformer", causal=True)).status == "unsupported"
 
 
-def test_only_backends_with_a_step_stream(host: Forked) -> None:
-    assert failing(host, point("local", mode="stream")).status == "unsupported"
+@pytest.mark.parametrize("model", ["local", "linear", "performer"])
+def test_only_what_can_be_read_in_parts_streams(host: Forked, model: str) -> None:
+    assert failing(host, point(model, mode="stream")).status == "unsupported"
+
+
+@pytest.mark.parametrize("model", ["linear", "transformer-xl[segment=64,memory=64]"])
+def test_a_stream_needs_as_much_memory_however_long_it_is(host: Forked, model: str) -> None:
+    short, long = (peak(host, point(model, n, mode="stream", causal=True)).extra for n in (1024, 4096))
+    assert short is not None and long is not None
+    assert long < 1.1 * short
 
 
 @twice

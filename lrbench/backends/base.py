@@ -93,6 +93,11 @@ class Mixer(nn.Module):
         """What a reader of the results must know: fallbacks taken, approximations made."""
         return []
 
+    @property
+    def streams(self) -> bool:
+        """Whether this instance can read a sequence in parts: `step(x, state, mask=mask)` of `segment` tokens each."""
+        return hasattr(self, "step") and hasattr(self, "segment")
+
     def before_step(self) -> None:
         """Called by the trainer before each optimiser step: the only place where state may change.
 

@@ -16,11 +16,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lrbench.backends import ops
-from lrbench.backends.base import HeadMixer, LayerConfig
+from lrbench.backends.base import LayerConfig
 from lrbench.backends.positions import Alibi
+from lrbench.backends.running import Running
 
 
-class Linear(HeadMixer):
+class Linear(Running):
     """Kernel attention with elu + 1."""
 
     paper, order, can_be_causal = "2006.16236", "n", True
@@ -62,6 +63,19 @@ class Linear(HeadMixer):
             return None
         level = self.place.slopes[:, None].to(ops.wide(q.dtype)) * torch.arange(q.shape[2], device=q.device)
         return level.expand(len(q), -1, -1)
+
+    def running(
+        self,
+        q: Float[Tensor, "rows heads seq head_dim"],
+        k: Float[Tensor, "rows heads seq head_dim"],
+        v: Float[Tensor, "rows heads seq head_dim"],
+        mask: Bool[Tensor, "rows seq"] | None,
+        past: ops.KernelSums | None,
+    ) -> tuple[Float[Tensor, "rows heads seq head_dim"], ops.KernelSums]:
+        """`attend` to one more chunk."""
+        q, k, v = EluPlusOne.apply(q), EluPlusOne.apply(k), v.to(ops.compact(v.dtype))
+        k = k if mask is None else k.masked_fill(~mask[:, None, :, None], 0.0)
+        return ops.kernel_attention_step(q, k, v, past=past)
 
 
 class EluPlusOne(torch.autograd.Function):

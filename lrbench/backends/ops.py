@@ -1,7 +1,7 @@
 """Shared maths: softmax attention in a band, and attention through feature maps."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -178,6 +178,39 @@ def causal_kernel_attention(
     past = q @ Before.apply(k.transpose(-1, -2) @ (v * to_end), (start - end).exp_()[..., None])
     fade = (level[..., None, :] - level[..., None]).clamp_(max=0.0).exp_().to(v.dtype)
     return Ratio.apply((weights.mul_(fade).tril_() @ v).add_(past.mul_(from_start)).flatten(2, 3)[:, :, :seq])
+
+
+class KernelSums(NamedTuple):
+    """The state of causal kernel attention: what the tokens so far add up to."""
+
+    sums: Float[Tensor, "rows heads features wide"]  # of φk and [v, 1]
+    level: Float[Tensor, "rows heads"] | None  # the φk of the sums were multiplied by exp(-level)
+
+
+def kernel_attention_step(
+    phi_q: Float[Tensor, "rows heads seq features"],
+    phi_k: Float[Tensor, "rows heads seq features"],
+    v: Float[Tensor, "rows heads seq head_dim"],
+    level: Float[Tensor, "rows heads seq"] | None = None,
+    past: KernelSums | None = None,
+) -> tuple[Float[Tensor, "rows heads seq head_dim"], KernelSums]:
+    """`causal_kernel_attention` of one more chunk. Its level must begin no lower than that of the past.
+
+    Time and memory as for one chunk of all of seq. Sums are kept in at least float32.
+    """
+    v = F.pad(v, (0, 1), value=1.0)
+    if past is None:
+        empty = v.new_zeros(*v.shape[:2], phi_k.shape[-1], v.shape[-1], dtype=wide(v.dtype))
+        past = KernelSums(empty, None if level is None else level[..., 0])
+    weights, carried, added, end = phi_q @ phi_k.transpose(-1, -2), past.sums, v, None
+    before = phi_q @ carried.to(v.dtype)
+    if level is not None and past.level is not None:
+        end = level[..., -1]
+        weights = weights * (level[..., None, :] - level[..., None]).clamp_(max=0.0).exp_().to(v.dtype)
+        before = before * (past.level[..., None] - level).exp_().to(v.dtype)[..., None]
+        carried = carried * (past.level - end).exp_()[..., None, None]
+        added = v * (level - end[..., None]).exp_().to(v.dtype)[..., None]
+    return Ratio.apply(weights.tril() @ v + before), KernelSums(carried + phi_k.transpose(-1, -2) @ added, end)
 
 
 class Before(torch.autograd.Function):

@@ -22,10 +22,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lrbench.backends import ops
-from lrbench.backends.base import HeadMixer, LayerConfig, check_option
+from lrbench.backends.base import LayerConfig, check_option
+from lrbench.backends.running import Running
 
 
-class Performer(HeadMixer):
+class Performer(Running):
     """Kernel attention with random features.
 
     Args:
@@ -104,6 +105,27 @@ class Performer(HeadMixer):
             q, k, v = (part.to(ops.compact(kept)) for part in (q, k, v))
             mixed = ops.causal_kernel_attention(q, k, v, level) if self.cfg.causal else ops.kernel_attention(q, k, v)
             return F.dropout(mixed, self.cfg.dropout, self.training).to(kept)
+
+    def running(
+        self,
+        q: Float[Tensor, "rows heads seq head_dim"],
+        k: Float[Tensor, "rows heads seq head_dim"],
+        v: Float[Tensor, "rows heads seq head_dim"],
+        mask: Bool[Tensor, "rows seq"] | None,
+        past: ops.KernelSums | None,
+    ) -> tuple[Float[Tensor, "rows heads seq head_dim"], ops.KernelSums]:
+        """`attend` to one more chunk, whose level goes on from the past's. Directions must be those of the past."""
+        dtype = ops.compact(v.dtype)
+        q, k = q.to(ops.wide(v.dtype)), k.to(ops.wide(v.dtype))
+        if self.kernel == "relu":
+            q, k = self.relu_features(q), self.relu_features(k)
+            k = k if mask is None else k.masked_fill(~mask[:, None, :, None], 0.0)
+            return ops.kernel_attention_step(q.to(dtype), k.to(dtype), v.to(dtype), past=past)
+        log_q, log_k, level = self.log_features(q, k, mask)
+        if past is not None and past.level is not None and level is not None:
+            own, level = level, level.maximum(past.level[..., None])
+            log_k = log_k + (own - level)[..., None]
+        return ops.kernel_attention_step(Exp.apply(log_q, dtype), Exp.apply(log_k, dtype), v.to(dtype), level, past)
 
     def relu_features(self, x: Float[Tensor, "rows heads seq head_dim"]) -> Float[Tensor, "rows heads seq features"]:
         """Positive by a small constant, whatever x."""

@@ -147,13 +147,14 @@ def mixers(spec: PointSpec) -> list[Mixer]:
 
 
 def check_streams(made: list[Mixer], spec: PointSpec) -> None:
-    """Refuse what has no `step`.
+    """Refuse what cannot be read in parts.
 
     Raises:
         Unsupported
     """
-    if not (hasattr(made[0], "step") and hasattr(made[0], "segment")):
-        raise Unsupported(f"{spec.attention.label} has no step: it cannot stream", "choose --mode forward or train")
+    if not made[0].streams:
+        causal = "" if spec.causal or not made[0].can_be_causal else "; some can with --causal"
+        raise Unsupported(f"{spec.attention.label} cannot stream", f"choose --mode forward or train{causal}")
     if spec.level == "model":
         raise Unsupported("a stream is measured layer by layer", "choose --level layer")
 
