@@ -1,6 +1,6 @@
 """The linear half of mixed chunk attention: a mean of kᵀ v over all tokens, or over the chunks before one's own.
 
-Hua et al. 2022 (arXiv:2202.10447). Sums and counts are in float32 at least. Hidden tokens have values of zero.
+Hua et al. 2022 (arXiv:2202.10447). Running sums are in float32 at least. Hidden tokens have values of zero.
 """
 
 from typing import Literal

@@ -134,7 +134,7 @@ class Flash(gated.GatedUnit):
         mixed = None
         if self.near:
             q, k, near = (chunks.cut(x, size) for x in (wide[0], wide[1], values))
-            mixed = self.local(q, k, near, shown.view(-1, size)).view(values.shape)
+            mixed = self.local(q, k, near, shown.reshape(-1, size)).view(values.shape)
         if self.far:
             mixed = chunks.add_global(
                 mixed,
