@@ -1,4 +1,4 @@
-"""Transformer++ whose heads mix within chunks, and read a linear mean of all.
+"""MC-TFM++: a Transformer++ whose heads mix within chunks, plus a mean.
 
 MC-TFM++ (Hua et al. 2022, arXiv:2202.10447), which asks whether mixed chunks do without the gate of `flash`. Each head
 projects one q and one k; scales and shifts make of them a local and a global pair, turned by their positions. Local:

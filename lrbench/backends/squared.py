@@ -101,6 +101,8 @@ def toeplitz(
 def diagonals(x: Float[Tensor, "*lead rows columns"]) -> Float[Tensor, "*lead offsets"]:
     """Sums over j - i, from 1 - rows up to columns - 1: each row goes one place to the right of the row below it."""
     rows, columns = x.shape[-2:]
+    if rows > columns:  # the rows that move are to be the fewer
+        return diagonals(x.transpose(-1, -2)).flip(-1)
     skewed = F.pad(x.flip(-2), (0, rows)).flatten(-2)[..., : rows * (rows + columns - 1)]
     return skewed.unflatten(-1, (rows, rows + columns - 1)).sum(-2)
 

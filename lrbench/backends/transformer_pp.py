@@ -1,4 +1,4 @@
-"""Softmax attention with rotary positions, and a gated feed-forward: Transformer++.
+"""Transformer++: rotary softmax attention and a gated feed-forward.
 
 The strong baseline of Hua et al. 2022 (arXiv:2202.10447): x + attention(norm(x)), then x + (act(h W1) ⊙ h W2) W3 with
 h = norm(x). The hidden width is two thirds of the plain one, to the nearest multiple of 8, so that a layer keeps its
