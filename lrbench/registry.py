@@ -30,7 +30,8 @@ from lrbench.specs import AttentionSpec, parse
 log = logging.getLogger(__name__)
 BACKENDS = Path(__file__).parent / "backends"
 LOADERS = Path(__file__).parent / "loaders"
-SHARED = {"__init__", "base", "ops", "positions", "running"}  # files of the folder that are no backend
+# files of the folder that are no backend
+SHARED = {"__init__", "base", "chunks", "gated", "ops", "positions", "running", "squared"}
 BASES = {"Mixer", "HeadMixer", "Block"}  # what a backend derives from
 GROUP = "lrbench.attention"
 
@@ -79,8 +80,8 @@ class Backends:
         if is_file(target):
             path, name = _file_and_class(target)
             return AttentionSpec(name=name, settings=settings, source=str(path), digest=digest(path))
-        if target in self.shipped():
-            return AttentionSpec(name=target, settings=settings)
+        if (shipped := target.replace("++", "-pp")) in self.shipped():
+            return AttentionSpec(name=shipped, settings=settings)
         if target in self._plugins():
             return AttentionSpec(name=target, settings=settings, source=f"package {self._plugins()[target].value}")
         if re.fullmatch(r"[\w.]+:\w+", target):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from oracles import Reference, classic, combiner, pairs, recurrent
+from oracles import Reference, classic, combiner, gated, pairs, recurrent
 from torch import Tensor
 
 from lrbench import attention, testing
@@ -86,6 +86,38 @@ ORACLES: dict[str, list[Oracle]] = {
             (12, 12, 4, 3, "most-used"),
         )
     ],
+    "flash-quad": [
+        Oracle({}, gated.quad()),
+        Oracle({"impl": "math", "s": 7, "norm": "layernorm", "shift": True}, gated.quad(shift=True)),
+        Oracle({"function": "ns", "length": "valid", "rel_bias": "t5"}, gated.quad("ns", "valid")),
+        Oracle({"function": "softmax", "rel_bias": "rotary", "rotary": False}, gated.quad("softmax", rotary=False)),
+        Oracle({"function": "laplace", "length": "valid", "gate": False}, gated.quad("laplace", "valid", gate=False)),
+        Oracle({"length": "valid", "rel_bias": "none", "expansion": 1.3}, gated.quad(length="valid")),
+    ],
+    "flash": [
+        Oracle({}, gated.flash(256)),
+        Oracle({"chunk": 8}, gated.flash(8)),
+        Oracle({"chunk": 1}, gated.flash(1)),
+        Oracle({"chunk": 10, "parts": "local", "rel_bias": "rotary"}, gated.flash(10, "local")),
+        Oracle({"chunk": 10, "parts": "global", "shift": True}, gated.flash(10, "global", shift=True)),
+        Oracle({"chunk": 50, "function": "softmax", "rel_bias": "t5"}, gated.flash(50, function="softmax")),
+        Oracle({"chunk": 9, "function": "ns", "length": "valid"}, gated.flash(9, function="ns", length="valid")),
+        Oracle(
+            {"chunk": 19, "function": "laplace", "length": "valid", "rotary": False, "gate": False},
+            gated.flash(19, function="laplace", length="valid", rotary=False, gate=False),
+        ),
+    ],
+    "transformer-pp": [
+        Oracle({}, gated.layer(gated.rotary_heads)),
+        Oracle({"impl": "math", "glu_act": "sigmoid"}, gated.layer(gated.rotary_heads, lambda x: 1 / (1 + (-x).exp()))),
+    ],
+    "mc-tfm-pp": [
+        Oracle({}, gated.layer(gated.mixed_heads(256))),
+        Oracle({"chunk": 8}, gated.layer(gated.mixed_heads(8))),
+        Oracle({"chunk": 19, "rel_bias": "rotary"}, gated.layer(gated.mixed_heads(19))),
+        Oracle({"chunk": 7, "rel_bias": "t5", "glu_act": "relu"}, gated.layer(gated.mixed_heads(7), torch.relu)),
+        Oracle({"chunk": 7, "rel_bias": "none"}, gated.layer(gated.mixed_heads(7))),
+    ],
 }
 
 
@@ -127,6 +159,9 @@ def test_a_backend_and_its_gradient_equal_the_plain_form(name, oracle, causal, r
     mixer = make(oracle.longest).double()
     if readout and name == "longformer" and not causal:  # copies at first; the test needs them to differ
         torch.nn.init.normal_(mixer.key_global.weight, std=0.3, generator=torch.Generator().manual_seed(3))
+    for index, (part, parameter) in enumerate(mixer.named_parameters()):
+        if part.endswith(("gamma", "beta")):  # queries and keys would be the same at first
+            torch.nn.init.normal_(parameter, std=0.8, generator=torch.Generator().manual_seed(index))
     for seq in (1, 2, 19, oracle.longest):
         for kind, mask in masks(seq).items():
             x = make.inputs(seq, rows=3).double().requires_grad_()
@@ -354,7 +389,19 @@ def test_attention_dropout_off_the_fused_path_is_noted():
 
 
 @pytest.mark.parametrize(
-    "name", ["full", "full[impl=math]", "local", "longformer", "linformer", "performer", "linear", "transformer-xl"]
+    "name",
+    [
+        "full",
+        "full[impl=math]",
+        "local",
+        "longformer",
+        "linformer",
+        "performer",
+        "linear",
+        "transformer-xl",
+        "flash-quad",
+        "flash[chunk=4]",
+    ],
 )
 def test_dropout_acts_in_training_only(name):
     backend = backends.get(name)
@@ -659,6 +706,11 @@ def test_heads_that_do_not_divide_the_width_are_refused_with_both_numbers():
         ("compressive", "compressed", -1),
         ("compressive", "rate", 0),
         ("compressive", "weight", -0.5),
+        ("flash-quad", "s", 0),
+        ("flash-quad", "expansion", 0.01),
+        ("flash", "chunk", 0),
+        ("flash", "global_norm", "chunk"),
+        ("mc-tfm-pp", "chunk", 0),
     ],
 )
 def test_an_option_out_of_range_is_refused_by_name_and_value(name, option, value):
