@@ -378,8 +378,11 @@ def test_a_state_does_not_grow():
 
 
 def test_only_a_causal_unit_streams():
-    assert not hasattr(made(Flash), "segment")
-    assert made(Flash, causal=True, chunk=8).segment == 8
+    unit = made(Flash)
+    assert not unit.streams
+    with pytest.raises(Unsupported, match="cannot stream unless it is causal"):
+        unit.step(torch.zeros(1, 4, unit.cfg.dim), None)
+    assert made(Flash, causal=True, chunk=8).streams and made(Flash, causal=True, chunk=8).segment == 8
 
 
 # --- padding ---

@@ -98,8 +98,12 @@ class Flash(gated.GatedUnit):
         self.chunk, self.parts_of, self.global_norm, self.first_to_all = chunk, parts, global_norm, first_to_all
         self.function, self.length = function, length
         self.bias = gated.relative_bias(rel_bias, chunk, s, cfg.causal) if self.near else None
-        if cfg.causal:
-            self.segment = chunk
+        self.segment = chunk
+
+    @property
+    def streams(self) -> bool:
+        """Only where no token sees a later one."""
+        return self.cfg.causal
 
     @property
     def notes(self) -> list[str]:
@@ -188,6 +192,8 @@ class Flash(gated.GatedUnit):
         mask: Bool[Tensor, "rows few"] | None = None,
     ) -> tuple[Tensor, State]:
         """The next tokens of a causal unit, one or many, and what the ones after them need."""
+        if not self.streams:
+            raise Unsupported("flash cannot stream unless it is causal", "build it with causal=True")
         state = state or self.start(x)
         room = self.chunk - state.shown.shape[1]
         if x.shape[1] <= room:

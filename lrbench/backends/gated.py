@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from lrbench.backends import ops
+from lrbench.backends import ops, positions
 from lrbench.backends.base import Block, LayerConfig, check_option
 from lrbench.backends.squared import Squared, Toeplitz
 from lrbench.errors import Unsupported
@@ -202,21 +202,10 @@ def laplace(x: Tensor) -> Tensor:
     return 0.5 * (1 + torch.erf((x - 0.5**0.5) * (2 * torch.pi) ** 0.5))
 
 
-def rotated(
-    x: Float[Tensor, "*lead seq width"], positions: Tensor | None = None, base: float = 10000.0
-) -> Float[Tensor, "*lead seq width"]:
-    """Feature i of the first half and i of the second turned by position · base^(-i / half).
-
-    Su et al. 2021. Positions are from 0 on unless given. The last feature of an odd width stays as it is.
-    """
-    half = x.shape[-1] // 2
-    positions = torch.arange(x.shape[-2], device=x.device) if positions is None else positions
-    dtype = ops.wide(x.dtype)
-    rate = base ** (-torch.arange(half, device=x.device, dtype=dtype) / max(half, 1))
-    angle = positions.to(dtype)[:, None] * rate  # seq half
-    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
-    one, other, rest = x.split([half, half, x.shape[-1] - 2 * half], dim=-1)
-    return torch.cat([one * cos - other * sin, other * cos + one * sin, rest], dim=-1)
+def rotated(x: Float[Tensor, "*lead seq width"], at: Tensor | None = None) -> Float[Tensor, "*lead seq width"]:
+    """Turned by their positions, which are from 0 on unless given."""
+    at = torch.arange(x.shape[-2], device=x.device) if at is None else at
+    return positions.rotated(x, positions.turns(at.to(ops.wide(x.dtype)), x.shape[-1]))
 
 
 class RelativeBias(nn.Module):
@@ -248,7 +237,9 @@ class RelativeBias(nn.Module):
             return self.table[..., self.n - reach : self.n + reach - 1]  # around the centre
         offsets = torch.arange(1 - reach, reach, device=self.table.device)
         if self.kind == "t5":
-            return self.table[..., t5_bucket(offsets, self.causal)] * self.scale
+            buckets = torch.tensor(positions.buckets(self.causal), device=offsets.device)
+            reached = len(buckets) // 2  # farther ones fall into the outermost
+            return self.table[..., buckets[reached - offsets.clamp(-reached, reached)]] * self.scale
         # turning one by i and the other by j is turning the other by j - i
         one, other = self.table.unbind(-2)
         return (rotated(other[..., None, :].expand(*other.shape[:-1], len(offsets), -1), offsets) @ one[..., None])[
@@ -259,20 +250,6 @@ class RelativeBias(nn.Module):
 def relative_bias(kind: Bias, *sizes: Any, **more: Any) -> RelativeBias | None:
     """A `RelativeBias` unless the kind is `none`."""
     return None if kind == "none" else RelativeBias(kind, *sizes, **more)
-
-
-def t5_bucket(offsets: Tensor, causal: bool, buckets: int = 32, furthest: int = 128) -> Tensor:
-    """Distances 0, 1, 2, … up to half of the buckets, then ever wider ones; the future has half of all, or none."""
-    ahead = torch.zeros_like(offsets)
-    distance = -offsets
-    if causal:
-        distance = distance.clamp(min=0)
-    else:
-        buckets //= 2
-        ahead, distance = (offsets > 0) * buckets, distance.abs()
-    exact = buckets // 2
-    wide = exact + (distance.clamp(min=1) / exact).log() / torch.tensor(furthest / exact).log() * (buckets - exact)
-    return ahead + torch.where(distance < exact, distance, wide.long().clamp(max=buckets - 1))
 
 
 def visible_counts(mask: Bool[Tensor, "rows seq"], causal: bool, last: int) -> Int[Tensor, "rows few 1"]:

@@ -204,8 +204,8 @@ def turns(at: Float[Tensor, " some"], head_dim: int) -> Float[Tensor, "2 some ha
 
 
 def rotated(
-    x: Float[Tensor, "rows heads seq head_dim"], table: Float[Tensor, "2 seq half"]
-) -> Float[Tensor, "rows heads seq head_dim"]:
+    x: Float[Tensor, "*lead seq width"], table: Float[Tensor, "2 seq half"]
+) -> Float[Tensor, "*lead seq width"]:
     """Each pair of features turned, in at least the precision of the table."""
     cos, sin = table
     half = cos.shape[-1]
