@@ -441,7 +441,7 @@ def test_a_refusal_is_a_row_among_others_and_an_error_alone(
 
 
 def test_what_a_file_refuses_alone_is_an_error_too(call: Callable[..., Called], stub: Stub, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("class Mine: ...")
+    (tmp_path / "mine.py").write_text("from lrbench.backends.base import Mixer\n\n\nclass Mine(Mixer): ...")
     stub.instead = lambda spec: blank(spec, "unsupported", reason="Mine takes no length of 512")
     code, out, err = call("scale", "--model", tmp_path / "mine.py", "--lengths", "512", "--device", "cpu")
     assert code == 2 and out == "" and "error: Mine takes no length of 512" in err
