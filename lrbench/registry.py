@@ -28,7 +28,7 @@ from lrbench.specs import AttentionSpec, parse
 
 BACKENDS = Path(__file__).parent / "backends"
 LOADERS = Path(__file__).parent / "loaders"
-SHARED = {"__init__", "base", "ops", "positions"}  # files of the folder that are no backend
+SHARED = {"__init__", "base", "ops", "positions", "tiles"}  # files of the folder that are no backend
 GROUP = "lrbench.attention"
 
 

@@ -12,6 +12,7 @@ from oracles import Reference, classic, pairs
 from torch import Tensor
 
 from lrbench import attention, testing
+from lrbench.backends import tiles
 from lrbench.backends.base import LayerConfig, Mixer, check_divisible
 from lrbench.backends.performer import Performer, orthogonal
 from lrbench.errors import SpecError, Unsupported
@@ -575,6 +576,42 @@ def test_large_inputs_in_half_precision_stay_finite(dtype, causal):  # facebookr
         y = mixer(x)
     y.float().mean().backward()
     assert all(tensor.isfinite().all() for tensor in (y, x.grad, *(p.grad for p in mixer.parameters())))
+
+
+# --- tiles ---
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    "name", ["linear", "performer[features=19]", "performer[features=150]", "performer[kernel=relu]"]
+)
+def test_tiles_of_any_size_compute_what_whole_tensors_do(name, causal, monkeypatch):
+    backend = backends.get(name)
+    make = testing.Factory(backend.cls, backend.options, causal)
+    mixer, x = make().double(), 2 * make.inputs(300, rows=3).double().requires_grad_()
+    mask, weight = testing.real_tokens(300, 300, 0, 77), make.inputs(300, rows=3, seed=4).double()
+
+    def passes(tile, cache):
+        monkeypatch.setattr(tiles, "worthwhile", lambda _: tile > 0)
+        monkeypatch.setattr(tiles, "TILE", tile)
+        monkeypatch.setattr(tiles, "CACHE", cache)
+        y = mixer(x, mask=mask)
+        return (y * mask[..., None], *torch.autograd.grad((y * weight)[mask].sum(), [x, *mixer.parameters()]))
+
+    whole = passes(0, 0)
+    # one head at a time, two heads of a row, two rows, and all there is
+    for tile, cache in ((32, 1), (64, 64 * 2 * 32), (128, 128 * 6 * 160), (512, 2**30)):
+        for mine, plain in zip(passes(tile, cache), whole, strict=True):
+            assert (mine - plain).abs().max() < 1e-10 * plain.abs().max(), (tile, cache)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_features_are_kept_by_no_tile(causal):
+    make = testing.Factory(backends.get("performer").cls, {"features": 64}, causal)
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor.numel()) or tensor, lambda x: x):
+        make(4096)(make.inputs(4096, rows=1).requires_grad_())
+    assert max(kept) < 4096 * 3 * 64 / 2
 
 
 # --- linear ---
