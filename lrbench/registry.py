@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 BACKENDS = Path(__file__).parent / "backends"
 LOADERS = Path(__file__).parent / "loaders"
 # files of the folder that are no backend
-SHARED = {"__init__", "base", "chunks", "gated", "ops", "positions", "running", "squared"}
+SHARED = {"__init__", "base", "chunks", "gated", "ops", "positions", "running", "squared", "tiles"}
 BASES = {"Mixer", "HeadMixer", "Block"}  # what a backend derives from
 GROUP = "lrbench.attention"
 

@@ -3,6 +3,7 @@
 import copy
 import math
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,15 +13,18 @@ from oracles import Reference, classic, combiner, gated, pairs, recurrent
 from torch import Tensor
 
 from lrbench import attention, testing
+from lrbench.backends import tiles
 from lrbench.backends.base import Block, LayerConfig, Mixed, Mixer, check_divisible
 from lrbench.backends.full import Full
 from lrbench.backends.local import Local
 from lrbench.backends.performer import Performer, orthogonal
 from lrbench.errors import SpecError, Unsupported
+from lrbench.models.encoder import Encoder
 from lrbench.probes.approximations import approximation
 from lrbench.probes.elsewhere import state_elsewhere
 from lrbench.probes.streams import step_is_forward
 from lrbench.registry import backends
+from lrbench.specs import ModelSpec
 
 OFFENDERS = Path(__file__).parent / "offenders"
 
@@ -46,11 +50,14 @@ ORACLES: dict[str, list[Oracle]] = {
     ],
     "longformer": [
         Oracle({"window": w, "dilation": g}, classic.window_and_globals(w, g))
-        for w, g in ((5, 1), (70, 1), (3, 2), (5, 7))
+        for w, g in ((5, 1), (70, 1), (3, 2), (5, 7), (4, [1, 3, 3]), (9, [2, 1, 2]))
     ],
-    "linformer": [
-        Oracle({"k": 7, "sharing": s}, classic.slots) for s in ("none", "headwise", "key-value", "layerwise")
-    ],
+    "linformer": [Oracle({"k": 7, "sharing": s}, classic.slots) for s in ("none", "headwise", "key-value", "layerwise")]
+    + [
+        Oracle({"k": 7, "proj": "conv", "sharing": s}, classic.segments(classic.kernel_of_segments))
+        for s in ("none", "headwise", "key-value", "layerwise")
+    ]
+    + [Oracle({"k": 7, "proj": "pool"}, classic.segments(None))],
     "performer": [
         Oracle({"features": 11}, classic.kernel_matrix(classic.positive)),
         Oracle({"features": 131}, classic.kernel_matrix(classic.positive)),
@@ -142,7 +149,7 @@ def cases() -> list[Any]:
     for name, oracles in ORACLES.items():
         for oracle in oracles:
             for causal in directions(name, oracle.settings):
-                settings = ",".join(f"{key}={value}" for key, value in oracle.settings.items())
+                settings = ",".join(f"{key}={value}" for key, value in oracle.settings.items()).replace(" ", "")
                 for readout in (0, 1, 3) if name == "longformer" else (1,):
                     place = f"{name}[{settings}]{'-causal' * causal}-{readout}"
                     found.append(pytest.param(name, oracle, causal, readout, id=place))
@@ -190,8 +197,32 @@ def test_a_backend_keeps_the_contract(name, causal):
     assert len(probes) == len(testing.PROBES) + causal
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "longformer[window=9,globals=2]",
+        "longformer[window=8,globals=1,dilation=[1,3,3]]",
+        "linformer[k=16,proj=pool]",
+        "linformer[k=16,proj=conv]",
+        "linformer[k=16,proj=conv,sharing=none]",
+        "linformer[k=16,resize=interp]",
+    ],
+)
+def test_an_option_of_an_encoder_keeps_the_contract(name):
+    backend = backends.get(name)
+    assert [probe for probe in testing.conformance(backend.cls, backend.options) if not probe.passed] == []
+
+
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("name", ["local[window=8]", "longformer[window=8]", "longformer[window=8,dilation=3]"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "local[window=8]",
+        "longformer[window=8]",
+        "longformer[window=8,dilation=3]",
+        "longformer[window=[8,16],dilation=[1,1,4]]",
+    ],
+)
 def test_a_window_of_8_keeps_the_contract(name, causal):  # lucidrains/local-attention#21
     backend = backends.get(name)
     probes = testing.conformance(backend.cls, backend.options, causal)
@@ -468,6 +499,62 @@ def test_global_projections_exist_only_where_they_are_used_and_start_as_copies()
     assert torch.equal(mixer.key.weight, mixer.key_global.weight)
 
 
+@pytest.mark.parametrize("readout", [0, 2])
+def test_global_tokens_may_be_more_than_the_answer_is_read_from(readout):
+    settings = {"window": 4, "dilation": [1, 2, 1], "globals": 3}
+    make = testing.Factory(backends.get("longformer").cls, settings, readout=readout)
+    mixer, reference = make().double(), classic.window_and_globals(4, [1, 2, 1], 3)
+    torch.nn.init.normal_(mixer.value_global.weight, generator=torch.Generator().manual_seed(3))
+    for seq in (2, 4, 60):
+        x, mask = make.inputs(seq, rows=3).double(), testing.real_tokens(seq, seq, 1, seq - 1, left=True)
+        for shown in (torch.ones_like(mask), mask):
+            assert (mixer(x, mask=shown) - reference(mixer, x, shown))[shown].abs().max() < 1e-10
+
+
+def test_windows_differ_by_layer_and_dilations_by_layer_and_head():
+    backend = backends.get("longformer[window=[8,16],dilation=[1,[1,2,4]]]")
+    made = [backend.cls(LayerConfig(6, 3, 2, 64, index=index, layers=2), **backend.options) for index in (0, 1)]
+    assert [mixer.window for mixer in made] == [8, 16]
+    assert [mixer.dilations for mixer in made] == [[1, 1, 1], [1, 2, 4]]
+    assert backends.get("longformer[dilation=[1,1,2,4]]").options["dilation"] == [1, 1, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("setting", "sizes", "told"),
+    [
+        ("longformer[window=[8]]", {"index": 1, "layers": 2}, ["window", "1 values", "2 layers"]),
+        ("longformer[window=[8,8,8]]", {"layers": 2}, ["window", "3 values", "2 layers"]),
+        ("longformer[window=[8,8]]", {"index": 2}, ["window", "2 values", "layer 3"]),
+        ("longformer[window=[8,-1]]", {"index": 1}, ["window", "-1"]),
+        ("longformer[dilation=[1,2]]", {}, ["dilation", "2 values", "3 heads"]),
+        ("longformer[dilation=[1,0,2]]", {}, ["dilation", "0"]),
+        ("longformer[dilation=[1,[1,2]]]", {"index": 1, "layers": 2}, ["dilation", "2 values", "3 heads"]),
+        ("longformer[dilation=[[1,1,2]]]", {"layers": 2}, ["dilation", "1 values", "2 layers"]),
+        ("linformer[k=[8,4]]", {"layers": 3}, ["k", "2 values", "3 layers"]),
+        ("linformer[k=[8,0]]", {"index": 1}, ["k", "0"]),
+        ("linformer[proj=pool,sharing=none]", {}, ["sharing", "none"]),
+        ("linformer[proj=conv,resize=interp]", {}, ["resize", "interp"]),
+    ],
+)
+def test_options_of_layers_and_heads_are_refused_with_both_numbers(setting, sizes, told):
+    backend = backends.get(setting)
+    with pytest.raises(SpecError) as refusal:
+        backend.cls(LayerConfig(6, 3, 2, 64, **sizes), **backend.options)
+    assert all(text in f"{refusal.value.message} {refusal.value.hint}" for text in told)
+
+
+def test_a_list_of_another_length_than_the_model_has_layers_is_refused():
+    backend = backends.get("longformer[window=[8,16,32]]")
+    sizes = ModelSpec(layers=2, dim=8, heads=2, mlp_dim=8)
+    with pytest.raises(SpecError, match="3 values for 2 layers"):
+        Encoder(sizes, partial(backend.cls, **backend.options), vocabulary=16, length=64)
+
+
+def test_causal_longformer_refuses_global_tokens():
+    with pytest.raises(Unsupported, match="causal with globals 2"):
+        testing.Factory(backends.get("longformer").cls, {"globals": 2}, causal=True)()
+
+
 def test_shifting_a_long_input_shifts_what_a_window_computes():
     make = testing.Factory(backends.get("local").cls, {"window": 16})
     x = make.inputs(400).double()
@@ -522,6 +609,45 @@ def test_linformer_shares_what_it_says(sharing, extra):
     )
     both = torch.nn.ModuleList([first, second])
     assert sum(p.numel() for p in both.parameters()) == 2 * 780 + (2 * extra or 7 * 64)
+
+
+def test_layers_may_have_fewer_slots_but_not_of_one_shared_map():
+    backend = backends.get("linformer[k=[8,4]]")
+    made = [backend.cls(LayerConfig(6, 3, 2, 64, index=index, layers=2), **backend.options) for index in (0, 1)]
+    assert [mixer.key_slots.shape for mixer in made] == [(8, 64), (4, 64)]
+    shared = backends.get("linformer[k=[8,4],sharing=layerwise]")
+    first = shared.cls(LayerConfig(6, 3, 2, 64, layers=2), **shared.options)
+    with pytest.raises(SpecError, match="k is 8 in layer 1 and 4 in layer 2"):
+        shared.cls(LayerConfig(6, 3, 2, 64, index=1, layers=2, first=first), **shared.options)
+
+
+@pytest.mark.parametrize("sharing", ["none", "headwise", "key-value", "layerwise"])
+def test_linformer_stretches_its_maps_over_longer_inputs_only_where_asked(sharing):
+    def stretched(mixer, seq):
+        """Linear between the middles of columns, constant beyond the outer ones."""
+        place = ((torch.arange(seq, dtype=torch.float64) + 0.5) * 40 / seq - 0.5).clamp(0, 39)
+        left = place.long().clamp(max=38)
+        part, tables = place - left, (mixer.key_slots, mixer.value_slots)
+        return tuple((t[..., left] * (1 - part) + t[..., left + 1] * part) * 40 / seq for t in tables)
+
+    make = testing.Factory(backends.get("linformer").cls, {"k": 7, "sharing": sharing, "resize": "interp"})
+    mixer = make(40).double()
+    for seq, tables in ((39, classic.first_columns), (40, stretched), (41, stretched), (97, stretched)):
+        x, mask = make.inputs(seq).double(), testing.real_tokens(seq, seq, seq // 2)
+        assert (mixer(x, mask=mask) - classic.slots_of(tables)(mixer, x, mask))[mask].abs().max() < 1e-10
+    assert any("longer than 40" in note for note in mixer.notes)
+
+
+@pytest.mark.parametrize(("proj", "extra"), [("pool", 0), ("conv", 2 * 6)])
+def test_slots_of_segments_take_any_length(proj, extra):
+    reference = classic.segments(classic.kernel_of_segments if proj == "conv" else None)
+    make = testing.Factory(backends.get("linformer").cls, {"k": 7, "proj": proj})
+    mixer = make(40).double()
+    assert sum(p.numel() for p in mixer.parameters()) == 780 + extra
+    for seq in (5, 40, 41, 100):
+        x, mask = make.inputs(seq).double(), testing.real_tokens(seq, seq, 1)
+        assert (mixer(x, mask=mask) - reference(mixer, x, mask))[mask].abs().max() < 1e-10
+    assert any(f"proj={proj}" in note and "6 tokens" in note for note in mixer.notes)
 
 
 # --- performer ---
@@ -653,6 +779,42 @@ def test_large_inputs_in_half_precision_stay_finite(dtype, causal):  # facebookr
     assert all(tensor.isfinite().all() for tensor in (y, x.grad, *(p.grad for p in mixer.parameters())))
 
 
+# --- tiles ---
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    "name", ["linear", "performer[features=19]", "performer[features=150]", "performer[kernel=relu]"]
+)
+def test_tiles_of_any_size_compute_what_whole_tensors_do(name, causal, monkeypatch):
+    backend = backends.get(name)
+    make = testing.Factory(backend.cls, backend.options, causal)
+    mixer, x = make().double(), 2 * make.inputs(300, rows=3).double().requires_grad_()
+    mask, weight = testing.real_tokens(300, 300, 0, 77), make.inputs(300, rows=3, seed=4).double()
+
+    def passes(tile, cache):
+        monkeypatch.setattr(tiles, "worthwhile", lambda _: tile > 0)
+        monkeypatch.setattr(tiles, "TILE", tile)
+        monkeypatch.setattr(tiles, "CACHE", cache)
+        y = mixer(x, mask=mask)
+        return (y * mask[..., None], *torch.autograd.grad((y * weight)[mask].sum(), [x, *mixer.parameters()]))
+
+    whole = passes(0, 0)
+    # one head at a time, two heads of a row, two rows, and all there is
+    for tile, cache in ((32, 1), (64, 64 * 2 * 32), (128, 128 * 6 * 160), (512, 2**30)):
+        for mine, plain in zip(passes(tile, cache), whole, strict=True):
+            assert (mine - plain).abs().max() < 1e-10 * plain.abs().max(), (tile, cache)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_features_are_kept_by_no_tile(causal):
+    make = testing.Factory(backends.get("performer").cls, {"features": 64}, causal)
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor.numel()) or tensor, lambda x: x):
+        make(4096)(make.inputs(4096, rows=1).requires_grad_())
+    assert max(kept) < 4096 * 3 * 64 / 2
+
+
 # --- linear ---
 
 
@@ -698,6 +860,7 @@ def test_heads_that_do_not_divide_the_width_are_refused_with_both_numbers():
         ("local", "window", -1),
         ("longformer", "window", -2),
         ("longformer", "dilation", 0),
+        ("longformer", "globals", -1),
         ("linformer", "k", 0),
         ("performer", "features", 0),
         ("performer", "redraw", -1),
@@ -721,7 +884,14 @@ def test_an_option_out_of_range_is_refused_by_name_and_value(name, option, value
 
 @pytest.mark.parametrize(
     "setting",
-    ["full[impl=flash]", "linformer[sharing=some]", "performer[kernel=cosine]", "compressive[compression=zip]"],
+    [
+        "full[impl=flash]",
+        "linformer[sharing=some]",
+        "linformer[proj=max]",
+        "linformer[resize=cut]",
+        "performer[kernel=cosine]",
+        "compressive[compression=zip]",
+    ],
 )
 def test_an_unknown_choice_is_refused_by_name(setting):
     option = setting.partition("[")[2].partition("=")[0]

@@ -27,6 +27,7 @@ class LayerConfig:
     dropout: float = 0.0  # on attention weights where there are any, else on the mixed values
     readout: int = 0  # leading positions that the model reads its answer from (1 with a CLS token)
     index: int = 0  # number of the layer, for methods that alternate
+    layers: int = 0  # how many there are; 0: not known, or a layer alone
     first: "Mixer | None" = None  # the mixer of layer 0, for methods that share across layers
     mlp_dim: int = 0  # hidden width of the feed-forward, for blocks that bring their own; 0: four times dim
     hidden_dropout: float = 0.0  # what a block drops of its outputs; around a mixer the model does that
@@ -210,6 +211,18 @@ def covers_all(window: int, cfg: LayerConfig) -> list[str]:
     """The note of a sliding window that no input is longer than."""
     full = window >= cfg.max_len - 1
     return [f"a window of {window} covers inputs of at most {cfg.max_len} tokens: full attention"] if full else []
+
+
+def of_layer(option: str, value: Any, cfg: LayerConfig) -> Any:
+    """A layer's own value of an option that is one for all layers, or a list with one for each."""
+    if not isinstance(value, list):
+        return value
+    hint = f"give one {option} a layer, or one for all"
+    if cfg.layers and len(value) != cfg.layers:
+        raise SpecError(f"option {option} has {len(value)} values for {cfg.layers} layers", hint)
+    if cfg.index >= len(value):
+        raise SpecError(f"option {option} has {len(value)} values, none for layer {cfg.index + 1}", hint)
+    return value[cfg.index]
 
 
 def check_divisible(dim: int, heads: int) -> int:

@@ -1,12 +1,16 @@
 """A sliding window, and a few global tokens that see all and are seen.
 
-Longformer (Beltagy et al. 2020). The global tokens are the leading positions that the model reads its answer from. A
-token that is not global takes one softmax over its window and the global keys; a global one attends to all tokens with
-projections of its own, which start as copies. Time n · window; memory n.
+Longformer (Beltagy et al. 2020). The global tokens are the leading positions that the model reads its answer from, and
+as many after them as asked for. A token that is not global takes one softmax over its window and the global keys; a
+global one attends to all tokens with projections of its own, which start as copies. Windows may differ by layer,
+dilations by layer and head. Exact for its pattern; time n · window; memory n.
 
-Deviations: dilation is one number for all heads; the causal form has no global tokens, as in the paper's language
+Deviation: global tokens are leading ones in every row, not any. The causal form has none, as in the paper's language
 models.
 """
+
+from itertools import groupby
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,26 +18,42 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from lrbench.backends import ops
-from lrbench.backends.base import HeadMixer, LayerConfig, check_option, covers_all
+from lrbench.backends.base import HeadMixer, LayerConfig, check_option, covers_all, of_layer
+from lrbench.errors import SpecError, Unsupported
 
 
 class Longformer(HeadMixer):
     """Sliding window and global tokens.
 
     Args:
-        window: token i sees j with |i - j| <= window; causal 0 <= i - j <= window.
-        dilation: with g > 1 every g-th of the tokens within window · g.
+        window: token i sees j with |i - j| <= window; causal 0 <= i - j <= window. A list has one for each layer.
+        dilation: with g > 1 every g-th of the tokens within window · g. A list has one for each head; a list with
+            lists in it has one entry for each layer, for all its heads or for each.
+        globals: tokens that are global besides those that the answer is read from, which come first.
     """
 
     paper, order, can_be_causal = "2004.05150", "n", True
     positions = ("rotary", "pia")
 
-    def __init__(self, cfg: LayerConfig, *, window: int = 128, dilation: int = 1) -> None:
+    def __init__(
+        self,
+        cfg: LayerConfig,
+        *,
+        window: int | list[int] = 128,
+        dilation: int | list[int | list[int]] = 1,
+        globals: int = 0,
+    ) -> None:
         super().__init__(cfg)
-        check_option("window", window, window >= 0, "of at least 0")
-        check_option("dilation", dilation, dilation >= 1, "of at least 1")
-        self.window, self.dilation = window, dilation
-        self.globals = 0 if cfg.causal else cfg.readout
+        self.window, self.dilations = of_layer("window", window, cfg), of_heads(dilation, cfg)
+        check_option("window", self.window, self.window >= 0, "of at least 0")
+        check_option("dilation", dilation, min(self.dilations) >= 1, "of at least 1")
+        check_option("globals", globals, globals >= 0, "of at least 0")
+        if cfg.causal and globals:
+            raise Unsupported(
+                f"longformer cannot be causal with globals {globals}: a global token sees all, and all see it",
+                "leave globals out, or choose a task that is not causal",
+            )
+        self.globals = 0 if cfg.causal else cfg.readout + globals
         if self.globals:  # parameters that get no gradient would stop distributed training
             names = ("query", "key", "value")
             copies = {f"{name}_global": nn.Linear(cfg.dim, cfg.heads * cfg.head_dim, bias=False) for name in names}
@@ -45,7 +65,7 @@ class Longformer(HeadMixer):
     def notes(self) -> list[str]:
         """The causal form loses its global tokens; and whether there is anything outside the window."""
         lost = ["causal: no global tokens"] if self.cfg.causal and self.cfg.readout else []
-        return lost + (covers_all(self.window, self.cfg) if self.dilation == 1 else [])
+        return lost + (covers_all(self.window, self.cfg) if {*self.dilations} == {1} else [])
 
     def forward(
         self, x: Float[Tensor, "rows seq dim"], *, mask: Bool[Tensor, "rows seq"] | None = None
@@ -66,9 +86,26 @@ class Longformer(HeadMixer):
         v: Float[Tensor, "rows heads seq head_dim"],
         mask: Bool[Tensor, "rows seq"] | None,
     ) -> Float[Tensor, "rows heads seq head_dim"]:
-        """One softmax over the window and the global keys. The rows of global tokens are not yet theirs."""
+        """One softmax over the window and the global keys, neighbouring heads of equal dilation together.
+
+        The rows of global tokens are not yet theirs.
+        """
+        mixed, first = [], 0
+        for step, run in groupby(self.dilations):
+            heads = slice(first, first := first + len([*run]))
+            mixed.append(self.attend_dilated(q[:, heads], k[:, heads], v[:, heads], mask, min(step, q.shape[2])))
+        return mixed[0] if len(mixed) == 1 else torch.cat(mixed, dim=1)
+
+    def attend_dilated(
+        self,
+        q: Float[Tensor, "rows few seq head_dim"],
+        k: Float[Tensor, "rows few seq head_dim"],
+        v: Float[Tensor, "rows few seq head_dim"],
+        mask: Bool[Tensor, "rows seq"] | None,
+        step: int,
+    ) -> Float[Tensor, "rows few seq head_dim"]:
+        """Tokens of equal remainder by `step` are a row of their own, in which the window is an undilated one."""
         rows, _, seq, _ = q.shape
-        step = min(self.dilation, seq)
         visible, shared = mask, None
         if mask is None and (self.globals or step > 1):
             visible = torch.ones(rows, seq, dtype=torch.bool, device=q.device)
@@ -124,3 +161,16 @@ class Longformer(HeadMixer):
         values = keys if placed is x else x[:, None].to(asked.dtype)
         mixed = F.scaled_dot_product_attention(asked, keys, values, seen, dropout, scale=head_dim**-0.5)
         return mixed[:, 0].unflatten(1, (heads, -1)) @ to_value.transpose(-1, -2)
+
+
+def of_heads(dilation: int | list[int | list[int]], cfg: LayerConfig) -> list[int]:
+    """The dilation of each head of a layer."""
+    by_layer = isinstance(dilation, list) and any(isinstance(entry, list) for entry in dilation)
+    own: Any = of_layer("dilation", dilation, cfg) if by_layer else dilation
+    if not isinstance(own, list):
+        return [own] * cfg.heads
+    if len(own) != cfg.heads:
+        raise SpecError(
+            f"option dilation has {len(own)} values for {cfg.heads} heads", "give one dilation a head, or one for all"
+        )
+    return own

@@ -253,8 +253,7 @@ class Ratio(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, sums: Float[Tensor, "rows heads seq wide"]) -> Float[Tensor, "rows heads seq head_dim"]:
         """Divide."""
-        weight = sums[..., -1:].to(wide(sums.dtype))
-        inverse = weight.reciprocal().masked_fill_(weight < torch.finfo(weight.dtype).tiny ** 0.8, 0.0)
+        inverse = inverse_weight(sums)
         mixed = (sums[..., :-1] * inverse).to(sums.dtype)
         ctx.save_for_backward(mixed, inverse)
         return mixed
@@ -262,6 +261,16 @@ class Ratio(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Float[Tensor, "rows heads seq head_dim"]) -> Tensor:
         """1 / weight for the columns, minus their mean for the weight."""
-        mixed, inverse = ctx.saved_tensors
-        grad = grad * inverse
-        return torch.cat([grad, -(grad * mixed).sum(-1, keepdim=True)], dim=-1).to(mixed.dtype)
+        return undivided(grad, *ctx.saved_tensors)
+
+
+def inverse_weight(sums: Float[Tensor, "rows heads seq wide"]) -> Float[Tensor, "rows heads seq 1"]:
+    """One over the last column, and 0 where that is nothing."""
+    weight = sums[..., -1:].to(wide(sums.dtype))
+    return weight.reciprocal().masked_fill_(weight < torch.finfo(weight.dtype).tiny ** 0.8, 0.0)
+
+
+def undivided(grad: Tensor, mixed: Tensor, inverse: Tensor) -> Float[Tensor, "rows heads seq wide"]:
+    """From the gradient of a ratio that of its columns, and minus their mean for the weight."""
+    grad = grad * inverse
+    return torch.cat([grad, -(grad * mixed).sum(-1, keepdim=True)], dim=-1).to(mixed.dtype)

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from lrbench.backends import ops
+from lrbench.backends import ops, tiles
 from lrbench.backends.base import LayerConfig, check_option
 from lrbench.backends.running import Running
 
@@ -93,6 +93,10 @@ class Performer(Running):
         """Mix v by the products of features."""
         kept = v.dtype
         with ops.full_precision(v):
+            if tiles.worthwhile(v):
+                phi = (Rectified if self.kernel == "relu" else Exponential)(self.directions, ops.wide(kept))
+                mixed = tiles.TiledAttention.apply(q, k, v, mask, phi, self.cfg.causal)
+                return F.dropout(mixed, self.cfg.dropout, self.training).to(kept)
             q, k = q.to(ops.wide(kept)), k.to(ops.wide(kept))
             level = None
             if self.kernel == "relu":
@@ -157,6 +161,54 @@ class Performer(Running):
             log_q.add_(top)
         log_q.sub_(log_q.detach().amax(-1, keepdim=True))
         return log_q, log_k, level
+
+
+class Directions(tiles.FeatureMap):
+    """Features on a tile. Empty ones fill their number up to a multiple of 16, which matrix products like."""
+
+    def __init__(self, directions: Float[Tensor, "features head_dim"], dtype: torch.dtype, scale: float) -> None:
+        self.count, self.scale = len(directions), scale
+        self.features = self.count + -self.count % 16
+        self.weight = F.pad(directions.to(dtype) * scale, (0, 0, 0, self.features - self.count)).T
+
+
+class Exponential(Directions):
+    """Logarithms of positive features of the softmax kernel."""
+
+    logarithmic = True
+
+    def __init__(self, directions: Float[Tensor, "features head_dim"], dtype: torch.dtype) -> None:
+        super().__init__(directions, dtype, directions.shape[1] ** -0.25)
+
+    def raw(self, x: Tensor, *, key: bool) -> Tensor:
+        """w·x' and, for a key, less |x'|² / 2: a query's norm cancels in the ratio."""
+        raw = x @ self.weight
+        if key:
+            raw.sub_(x.square().sum(-1, keepdim=True).mul_(0.5 * self.scale**2))
+        raw[..., self.count :] = -torch.inf
+        return raw
+
+    def back(self, x: Tensor, phi: Tensor, grad: Tensor, *, key: bool) -> Tensor:
+        """Maxima cancel in the ratio too: constants."""
+        back = grad.mul_(phi) @ self.weight.T
+        return back.addcmul_(x, grad.sum(-1, keepdim=True), value=-(self.scale**2)) if key else back
+
+
+class Rectified(Directions):
+    """ReLU features, positive by a small constant."""
+
+    def __init__(self, directions: Float[Tensor, "features head_dim"], dtype: torch.dtype) -> None:
+        super().__init__(directions, dtype, len(directions) ** -0.5)
+
+    def raw(self, x: Tensor, *, key: bool) -> Tensor:
+        """relu(w·x) / √features + 0.001."""
+        raw = (x @ self.weight).relu_().add_(1e-3)
+        raw[..., self.count :] = 0.0
+        return raw
+
+    def back(self, x: Tensor, phi: Tensor, grad: Tensor, *, key: bool) -> Tensor:
+        """Through what was above zero."""
+        return grad.mul_(phi > 1e-3) @ self.weight.T
 
 
 class Exp(torch.autograd.Function):

@@ -134,6 +134,7 @@ def layer_config(spec: ModelSpec, max_len: int, index: int, first: Mixer | None)
         dropout=spec.attention_dropout,
         readout=int(spec.pooling == "cls"),
         index=index,
+        layers=spec.layers,
         first=first,
         mlp_dim=spec.mlp_dim,
         hidden_dropout=spec.dropout,

@@ -20,11 +20,12 @@ def softmax_over(sees: Callable[[Tensor, Tensor], Tensor | bool]) -> Reference:
     return reference
 
 
-def window_and_globals(window: int, dilation: int = 1) -> Reference:
+def window_and_globals(window: int, dilation: int | list[int] = 1, more: int = 0) -> Reference:
     def reference(mixer, x, mask):
         i, j, allowed = pairs(x.shape[1], mixer.cfg.causal)
-        count = 0 if mixer.cfg.causal else mixer.cfg.readout
-        near = ((i - j).abs() <= window * dilation) & ((i - j) % dilation == 0)
+        count = 0 if mixer.cfg.causal else mixer.cfg.readout + more
+        steps = dilation if isinstance(dilation, list) else [dilation] * mixer.cfg.heads
+        near = torch.stack([((i - j).abs() <= window * step) & ((i - j) % step == 0) for step in steps])
         allowed = allowed & (near | (j < count)) & mask[:, None, None]
         q, k, v = (project(part, x, mixer) for part in (mixer.query, mixer.key, mixer.value))
         mixed = softmax_of(q, k, allowed) @ v
@@ -37,11 +38,56 @@ def window_and_globals(window: int, dilation: int = 1) -> Reference:
     return reference
 
 
-def slots(mixer, x, mask):
-    q, k, v = (project(part, x, mixer) for part in (mixer.query, mixer.key, mixer.value))
-    e, f = (table.expand(mixer.cfg.heads, -1, -1)[:, :, : x.shape[1]] for table in (mixer.key_slots, mixer.value_slots))
-    k, v = (torch.einsum("hkn,rhnd->rhkd", table, part * mask[:, None, :, None]) for table, part in ((e, k), (f, v)))
-    return merge(softmax_of(q, k, torch.ones((), dtype=torch.bool)) @ v, mixer)
+def slots_of(tables: Callable[[Mixer, int], tuple[Tensor, Tensor]]) -> Reference:
+    """Tables: E and F for so many tokens, each heads k seq."""
+
+    def reference(mixer, x, mask):
+        q, k, v = (project(part, x, mixer) for part in (mixer.query, mixer.key, mixer.value))
+        pair = (table.expand(mixer.cfg.heads, -1, -1) for table in tables(mixer, x.shape[1]))
+        k, v = (
+            torch.einsum("hkn,rhnd->rhkd", table, part * mask[:, None, :, None])
+            for table, part in zip(pair, (k, v), strict=True)
+        )
+        return merge(softmax_of(q, k, torch.ones((), dtype=torch.bool)) @ v, mixer)
+
+    return reference
+
+
+def first_columns(mixer: Mixer, seq: int) -> tuple[Tensor, Tensor]:
+    return mixer.key_slots[..., :seq], mixer.value_slots[..., :seq]
+
+
+slots = slots_of(first_columns)
+
+
+def segments(weights: Callable[[Mixer], tuple[Tensor, Tensor]] | None) -> Reference:
+    """Slots of consecutive tokens, one at a time: their mean, or a sum with weights for each place."""
+
+    def reference(mixer, x, mask):
+        seq, size = x.shape[1], math.ceil(mixer.cfg.max_len / mixer.k)
+        q, k, v = (project(part, x, mixer) for part in (mixer.query, mixer.key, mixer.value))
+        slots, seen = [], []
+        for start in range(0, seq, size):
+            real = mask[:, None, start : start + size, None].to(x.dtype)
+            few = (part[:, :, start : start + size] * real for part in (k, v))
+            if weights is None:
+                slots.append([part.sum(2) / real.sum(2).clamp(min=1) for part in few])
+            else:
+                slots.append(
+                    [
+                        sum(part[:, :, place] * weight[..., place, None] for place in range(part.shape[2]))
+                        for part, weight in zip(few, weights(mixer), strict=True)
+                    ]
+                )
+            seen.append(real.amax((1, 2, 3)) > 0)
+        k, v = (torch.stack(part, 2) for part in zip(*slots, strict=True))
+        return merge(softmax_of(q, k, torch.stack(seen, -1)[:, None, None]) @ v, mixer)
+
+    return reference
+
+
+def kernel_of_segments(mixer: Mixer) -> tuple[Tensor, Tensor]:
+    return mixer.key_slots, mixer.value_slots
 
 
 def kernel_matrix(phi: Callable[[Mixer, Tensor], Tensor]) -> Reference:
