@@ -245,15 +245,17 @@ def shipped_file(name: str) -> Path:
 def attentions(tree: ast.Module) -> list[str]:
     """The public classes of a file that derive from a base of ours; where none does so by name, all of them."""
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    imported = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module is not None]
-    ours = BASES | {
-        name.asname or name.name
-        for node in imported
-        if str(node.module).startswith("lrbench.backends.")
+    imported = [
+        (node.module, name.asname or name.name)
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
         for name in node.names
-    }
+    ]
+    modules = {name for module, name in imported if module == "lrbench.backends"}
+    ours = BASES | {name for module, name in imported if str(module).startswith("lrbench.backends.")}
     for node in classes:  # a base stands before what derives from it
-        if ours & {ast.unparse(base).rpartition(".")[2] for base in node.bases}:
+        bases = [ast.unparse(base).rpartition(".") for base in node.bases]
+        if any(name in ours or module in modules for module, _, name in bases):
             ours.add(node.name)
     public = [node.name for node in classes if not node.name.startswith("_")]
     return [name for name in public if name in ours] or public

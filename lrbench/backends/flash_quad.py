@@ -37,6 +37,7 @@ class FlashQuad(gated.GatedUnit):
     """
 
     paper, order, can_be_causal = "2202.10447", "n^2", True
+    any_length = False  # the table of relative positions up to 512
 
     def __init__(
         self,

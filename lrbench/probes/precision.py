@@ -32,7 +32,7 @@ def _precision(make: Factory, dtype: torch.dtype) -> Probe:
     mixer, x = make(), make.inputs(SEQ).requires_grad_()
     with torch.autocast("cpu", dtype=dtype, enabled=dtype != torch.float32):
         y = mixer(x)
-    objective(y).backward()
+    (objective(y) / x[..., 0].numel()).backward()  # a mean over tokens, as in training: a sum alone may exceed float16
     named = {"output": y, "input": x.grad, **{name: weight.grad for name, weight in mixer.named_parameters()}}
     broken = [name for name, tensor in named.items() if tensor is not None and not tensor.isfinite().all()]
     if broken:
