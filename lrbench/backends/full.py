@@ -83,7 +83,7 @@ def alibi_attention(
     seq, head_dim = q.shape[2:]
     if mask is None:
         mask = torch.ones(1, seq, dtype=torch.bool, device=q.device)
-    asked, told = place.products(q, mask) if causal else ([], [])
+    asked, told = place.products(q) if causal else ([], [])
     bias = None if causal else place.bias(q, 0, seq).to(q.dtype)
     q, k = ops.widened(q, head_dim**0.5, front=asked), ops.widened(k, ops.hiding(mask, k.dtype), front=told)
     v = ops.widened(v, 0.0, front=[0.0] * len(told))

@@ -9,7 +9,7 @@ features that rotated vectors are multiplied with.
 import math
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lrbench.backends import ops
@@ -97,10 +97,8 @@ class Alibi(Place):
         distance = distances(q, ahead, keys).abs()
         return for_each_block(-self.slopes[:, None, None] * distance, q)
 
-    def products(
-        self, q: Float[Tensor, "rows heads seq head_dim"], visible: Bool[Tensor, "#rows seq"]
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """slope · (j - i) as a sum of products of a query's coordinates and a key's; 0 for keys that are hidden.
+    def products(self, q: Float[Tensor, "rows heads seq head_dim"]) -> tuple[list[Tensor], list[Tensor]]:
+        """slope · (j - i) as a sum of products of a query's coordinates and a key's.
 
         j comes in digits of base 256, for bfloat16 holds eight bits. i may be rounded, since softmax does not see what
         is a query's own; it comes first, so that sums are small before scores are added to them.
@@ -111,7 +109,7 @@ class Alibi(Place):
         powers = [256**digit for digit in reversed(range(max(1, -(-(seq - 1).bit_length() // 8))))]
         own = (slopes * at).clamp(max=torch.finfo(q.dtype).max / 4)
         keys = [torch.ones_like(at), *(at // power % 256 for power in powers)]
-        return [-own, *(slopes * power for power in powers)], [(part * visible)[:, None] for part in keys]
+        return [-own, *(slopes * power for power in powers)], keys
 
 
 class Buckets(Place):
