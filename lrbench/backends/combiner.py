@@ -14,7 +14,8 @@ an approximation, exact where regions hold one token or there are none. Plans (m
     mixture           both of these                                  n · (3 rows + 2 columns), not causal 3 and 3
     learnable         own cluster, other clusters                    n · (span + n / span)
 
-`order` is that of spans and columns near √n, as by default; logsparse is below it. Summaries of vertical and horizontal
+`order` is that of spans and columns near √n, as by default; logsparse is below it, and a span kept while n grows leaves
+n² / span. Summaries of vertical and horizontal
 parts cost another n · rows and n · columns.
 
 Deviations: places count from a row's first real token, and logsparse, where it is not causal, cuts what follows from
