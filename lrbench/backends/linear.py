@@ -48,7 +48,7 @@ class Linear(Running):
         kept = v.dtype
         with ops.full_precision(v):
             if tiles.worthwhile(v) and not isinstance(self.place, Alibi):
-                mixed = tiles.TiledAttention.apply(q, k, v, mask, Features(self.cfg.head_dim), self.cfg.causal)
+                mixed = tiles.TiledAttention.apply(q, k, v, mask, _Features(self.cfg.head_dim), self.cfg.causal)
                 return F.dropout(mixed, self.cfg.dropout, self.training).to(kept)
             q, k, v = EluPlusOne.apply(q), EluPlusOne.apply(k), v.to(ops.compact(kept))
             if mask is not None:
@@ -81,7 +81,7 @@ class Linear(Running):
         return ops.kernel_attention_step(q, k, v, past=past)
 
 
-class Features(tiles.FeatureMap):
+class _Features(tiles.FeatureMap):
     """elu + 1 on a tile."""
 
     def __init__(self, features: int) -> None:

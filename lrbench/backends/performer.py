@@ -94,7 +94,7 @@ class Performer(Running):
         kept = v.dtype
         with ops.full_precision(v):
             if tiles.worthwhile(v):
-                phi = (Rectified if self.kernel == "relu" else Exponential)(self.directions, ops.wide(kept))
+                phi = (_Rectified if self.kernel == "relu" else _Exponential)(self.directions, ops.wide(kept))
                 mixed = tiles.TiledAttention.apply(q, k, v, mask, phi, self.cfg.causal)
                 return F.dropout(mixed, self.cfg.dropout, self.training).to(kept)
             q, k = q.to(ops.wide(kept)), k.to(ops.wide(kept))
@@ -163,7 +163,7 @@ class Performer(Running):
         return log_q, log_k, level
 
 
-class Directions(tiles.FeatureMap):
+class _Directions(tiles.FeatureMap):
     """Features on a tile. Empty ones fill their number up to a multiple of 16, which matrix products like."""
 
     def __init__(self, directions: Float[Tensor, "features head_dim"], dtype: torch.dtype, scale: float) -> None:
@@ -172,7 +172,7 @@ class Directions(tiles.FeatureMap):
         self.weight = F.pad(directions.to(dtype) * scale, (0, 0, 0, self.features - self.count)).T
 
 
-class Exponential(Directions):
+class _Exponential(_Directions):
     """Logarithms of positive features of the softmax kernel."""
 
     logarithmic = True
@@ -194,7 +194,7 @@ class Exponential(Directions):
         return back.addcmul_(x, grad.sum(-1, keepdim=True), value=-(self.scale**2)) if key else back
 
 
-class Rectified(Directions):
+class _Rectified(_Directions):
     """ReLU features, positive by a small constant."""
 
     def __init__(self, directions: Float[Tensor, "features head_dim"], dtype: torch.dtype) -> None:
