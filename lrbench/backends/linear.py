@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from lrbench.backends import ops, tiles
+from lrbench.backends import ops
 from lrbench.backends.base import LayerConfig
 from lrbench.backends.positions import Alibi
 from lrbench.backends.running import Running
@@ -47,9 +47,6 @@ class Linear(Running):
         """Mix v by the products of features."""
         kept = v.dtype
         with ops.full_precision(v):
-            if tiles.worthwhile(v) and not isinstance(self.place, Alibi):
-                mixed = tiles.TiledAttention.apply(q, k, v, mask, _Features(self.cfg.head_dim), self.cfg.causal)
-                return F.dropout(mixed, self.cfg.dropout, self.training).to(kept)
             q, k, v = EluPlusOne.apply(q), EluPlusOne.apply(k), v.to(ops.compact(kept))
             if mask is not None:
                 # elu(0) + 1 is 1: a padded key would stay in the normaliser
@@ -79,21 +76,6 @@ class Linear(Running):
         q, k, v = EluPlusOne.apply(q), EluPlusOne.apply(k), v.to(ops.compact(v.dtype))
         k = k if mask is None else k.masked_fill(~mask[:, None, :, None], 0.0)
         return ops.kernel_attention_step(q, k, v, past=past)
-
-
-class _Features(tiles.FeatureMap):
-    """elu + 1 on a tile."""
-
-    def __init__(self, features: int) -> None:
-        self.features = features
-
-    def raw(self, x: Tensor, *, key: bool) -> Tensor:
-        """x + 1 above zero, exp(x) below."""
-        return F.elu(x).add_(1.0)
-
-    def back(self, x: Tensor, phi: Tensor, grad: Tensor, *, key: bool) -> Tensor:
-        """The slope is min(value, 1)."""
-        return grad.mul_(phi.clamp(max=1.0))
 
 
 class EluPlusOne(torch.autograd.Function):
