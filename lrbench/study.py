@@ -367,10 +367,10 @@ class _Driver:
         if need is not None and (need > self.limit or guard(need, BASE_BYTES) > free_bytes(spec.device)):
             return Failure("oom", f"needs {need / MIB:.0f} MiB, the limit is {self.limit / MIB:.0f} MiB", "allocator")
         if name in self.seconds:
-            length, seconds = self.seconds[name]
-            worst, limit_s = budget.worst_s(seconds, length, spec.length), self.options.time_limit_s
-            if worst > limit_s:
-                return Failure("timeout", f"may take {worst:.0f} s a call, the limit is {limit_s:.0f} s")
+            # no margin: what takes longer than it should is ended at the limit, which is a result too
+            likely, limit_s = self._longer_s(spec, *self.seconds[name]), self.options.time_limit_s
+            if likely > limit_s:
+                return Failure("timeout", f"would take {likely:.0f} s a call, the limit is {limit_s:.0f} s")
         return None
 
     # measuring
@@ -457,12 +457,15 @@ class _Driver:
             seconds = calls_s.get(name)
             if seconds is None or (self._prediction(spec).total or 0) > self.limit:
                 continue
-            if budget.worst_s(seconds, length, longer) <= self.options.time_limit_s:
-                shorter = self._prediction(spec.model_copy(update={"length": length}))
-                counts = (shorter.model, self._prediction(spec).model)
-                after_s = budget.grown(seconds, counts, (length, longer))
-                grown[name] = budget.likely_s(after_s, counts[1], self.peak)
+            after_s = self._longer_s(spec, length, seconds)
+            if after_s <= self.options.time_limit_s:
+                grown[name] = budget.likely_s(after_s, self._prediction(spec).model, self.peak)
         return grown
+
+    def _longer_s(self, spec: PointSpec, length: int, seconds: float) -> float:
+        """What a call of a point takes if it took so long at a shorter length."""
+        shorter = self._prediction(spec.model_copy(update={"length": length}))
+        return budget.grown(seconds, (shorter.model, self._prediction(spec).model), (length, spec.length))
 
     def _seconds_at(self, name: str, length: int) -> float:
         if name not in self.seconds:

@@ -289,6 +289,5 @@ def test_each_length_gets_what_it_needs_and_an_equal_part_of_the_rest() -> None:
 def test_longer_calls_are_foreseen_by_operations_or_by_the_square() -> None:
     assert budget.grown(1.0, (10, 30), (1, 2)) == 3.0
     assert budget.grown(1.0, (None, 30), (1, 2)) == 4.0
-    assert budget.worst_s(1.0, 512, 1024) == 12.0
     assert budget.likely_s(50.0, 400, 100.0) == 10.0
     assert budget.likely_s(50.0, None, 100.0) == budget.likely_s(50.0, 400, None) == 50.0

@@ -6,7 +6,6 @@ CALLS = 5.4  # of the slowest backends at least: for memory two and a forward pa
 POINT_S = 1.0  # at least, for processes and small calls
 LEAST_SHARE = 0.05
 EFFICIENCY = 0.4  # of the matmul peak, in a forecast
-TIMEOUT_FACTOR = 3.0  # no neighbour took more than 2.8 times what the square of the length says
 
 
 def grown(seconds: float, flops: tuple[int | None, int | None], lengths: tuple[int, int]) -> float:
@@ -20,11 +19,6 @@ def grown(seconds: float, flops: tuple[int | None, int | None], lengths: tuple[i
 def likely_s(grown_s: float, flops: int | None, peak_flops: float | None) -> float:
     """A forecast that one slow call on a busy machine does not spoil: `grown_s`, or less if operations say so."""
     return min(grown_s, flops / (EFFICIENCY * peak_flops)) if flops and peak_flops else grown_s
-
-
-def worst_s(seconds: float, length: int, longer: int) -> float:
-    """What a call will not exceed at a longer length."""
-    return TIMEOUT_FACTOR * seconds * (longer / length) ** 2
 
 
 def least_s(calls_s: Sequence[float]) -> float:
