@@ -34,7 +34,7 @@ class TaskSource:
             offline=self.offline,
             limit=spec.limit,
             seed=spec.seed,
-            hub=self.task.hub and Hub(**self.task.hub.model_dump()),
+            hub=Hub(**self.task.hub.model_dump()) if self.task.hub else None,
         )
 
     def load(self) -> TaskData:
@@ -48,7 +48,7 @@ class TaskSource:
         found = len(data.train[0].views)
         if found != self.task.views:
             raise SpecError(
-                f"task {self.task.name}: kind {self.task.kind} takes examples of {self.task.views}, the loader gives {found}",
+                f"task {self.task.name}: kind {self.task.kind} takes {self.task.views} views, the loader gives {found}",
                 "mend the card's kind: match for two documents, else classify",
             )
         return data

@@ -55,13 +55,15 @@ def _hub(request: DataRequest) -> Hub:
 
 
 def _fetched(request: DataRequest, hub: Hub, fetch: Any) -> Any:
-    way_out = f"with a network: lrbench data prepare {request.name} --data hub (the same --preset and --set), or use --data stand-in"
+    way_out = (
+        f"with a network: lrbench data prepare {request.name} --data hub, with the same --preset and --set; "
+        "or use --data stand-in"
+    )
     if request.offline:
         raise Missing(f"{hub.name} is not in the cache, and --offline keeps the hub from being asked", way_out)
     try:
         return fetch()
     except Exception as error:  # libraries for the network raise what they like
         first = str(error).strip().splitlines()[:1] or [""]
-        raise Missing(
-            f"{hub.name} cannot be had from the hub: {type(error).__name__}: {first[0][:200]}", way_out
-        ) from error
+        problem = f"{type(error).__name__}: {first[0][:200]}"
+        raise Missing(f"{hub.name} cannot be had from the hub: {problem}", way_out) from error

@@ -13,12 +13,12 @@ from lrbench.loaders import hub
 from lrbench.loaders.base import DataRequest
 from lrbench.loaders.pickles import read_arrays
 from lrbench.loaders.pictures import decode
-from lrbench.loaders.tables import check, is_image, is_integer, parquet_files, read_parquet
+from lrbench.loaders.tables import Columns, check, is_image, is_integer, parquet_files, read_parquet
 
 Part = tuple[NDArray[np.uint8], NDArray[np.int64]]  # colour images, image y x colour, and labels
 SIDE, CLASSES = 32, 10
 BATCHES = {"train": [f"data_batch_{number}" for number in range(1, 6)], "test": ["test_batch"]}
-COLUMNS = {"img": (is_image, "images"), "label": (is_integer, "whole numbers")}
+COLUMNS: Columns = {"img": (is_image, "images"), "label": (is_integer, "whole numbers")}
 
 
 def find(source: str) -> Path:

@@ -13,7 +13,8 @@ class Stream:
     def uniform(self, *shape: int) -> NDArray[np.float64]:
         """From 0 up to 1, of 53 bits each."""
         words = self._words.random_raw(int(np.prod(shape)))
-        return ((words >> np.uint64(11)) * 2.0**-53).reshape(shape)
+        numbers: NDArray[np.float64] = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        return numbers.reshape(shape)
 
     def below(self, choices: int, *shape: int) -> NDArray[np.int64]:
         """Whole numbers from 0 to `choices` - 1; uneven by less than one part in 10^9."""

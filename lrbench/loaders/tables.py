@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from lrbench.errors import Missing, SpecError
 
-Kind = Callable[[pa.DataType], bool]
+Columns = dict[str, tuple[Callable[[pa.DataType], bool], str]]
 
 
 def parquet_files(folder: Path, split: str) -> list[Path]:
@@ -19,7 +19,7 @@ def parquet_files(folder: Path, split: str) -> list[Path]:
     return found
 
 
-def read_parquet(path: Path, columns: dict[str, tuple[Kind, str]]) -> pa.Table:
+def read_parquet(path: Path, columns: Columns) -> pa.Table:
     """The columns, each with what it has to be and the word for that. Raises `SpecError` that names the file."""
     try:
         file = pq.ParquetFile(path)
@@ -34,7 +34,7 @@ def read_parquet(path: Path, columns: dict[str, tuple[Kind, str]]) -> pa.Table:
     return table
 
 
-def check(table: pa.Table, columns: dict[str, tuple[Kind, str]], where: str) -> None:
+def check(table: pa.Table, columns: Columns, where: str) -> None:
     """Raise `SpecError` for a column of the wrong type, or a row that lacks a value."""
     for name, (is_kind, kind) in columns.items():
         if name not in table.column_names:

@@ -7,10 +7,10 @@ import pyarrow as pa
 from lrbench.errors import Missing, SpecError
 from lrbench.loaders import hub
 from lrbench.loaders.base import DataRequest
-from lrbench.loaders.tables import check, is_integer, is_text, parquet_files, read_parquet
+from lrbench.loaders.tables import Columns, check, is_integer, is_text, parquet_files, read_parquet
 
 Review = tuple[bytes, int]  # the text in UTF-8; 0 negative, 1 positive
-COLUMNS = {"text": (is_text, "text"), "label": (is_integer, "whole numbers")}
+COLUMNS: Columns = {"text": (is_text, "text"), "label": (is_integer, "whole numbers")}
 FOLDERS = (("neg", 0), ("pos", 1))  # reviews without a label, in `unsup`, are left alone
 
 

@@ -11,8 +11,9 @@ from lrbench.loaders.streams import Stream
 GENERATOR = "lrbench reviews 1"  # raised whenever a seed gives other reviews
 SENTENCES = (3, 40)
 PARTS = (
-    "the plot", "the acting", "the score", "the camera work", "the dialogue", "the ending", "the lead", "the café scene",
-    "the director", "the cast", "the pacing", "the first half", "the dénouement", "the humour", "the romance", "the cut",
+    "the plot", "the acting", "the score", "the camera work", "the dialogue", "the ending", "the lead",
+    "the café scene", "the director", "the cast", "the pacing", "the first half", "the dénouement", "the humour",
+    "the romance", "the cut",
 )  # fmt: skip
 GOOD = ("great", "moving", "superb", "funny", "gripping", "charming", "clever", "honest", "lovely", "brilliant")
 BAD = ("dull", "awful", "boring", "clumsy", "tedious", "lifeless", "clichéd", "wooden", "shallow", "dreadful")
