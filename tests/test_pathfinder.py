@@ -154,8 +154,8 @@ class TestDrawing:
     def test_a_snake_likes_to_go_straight_on(self) -> None:
         table = tables(DESIGNS[128], 3)
         weights = table.weights[180]  # the direction of degree 0, to the right
-        assert table.ring[weights.argmax()].tolist() == [0, 8]
-        assert (weights[table.ring[:, 1] < 0] == 0).all()
+        assert table.ring[weights.argmax(), 0] == 0 and table.ring[weights.argmax(), 1] > 0
+        assert weights[table.ring[:, 1] < 0].max() < 1e-12
 
 
 class TestTask:
