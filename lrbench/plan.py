@@ -66,7 +66,8 @@ def cells(grid: Grid, out: Path) -> list[Cell]:
 
 def resolve(card: TaskCard, grid: Grid) -> Preset:
     """The card's preset with the grid's overrides, its data source settled."""
-    sets = {**grid.set, "data.source": data_source(card, grid.data)}
+    own = card.presets[grid.preset].data.source if grid.preset in card.presets else ""
+    sets = {**grid.set, "data.source": data_source(card, grid.data or own)}
     if grid.limit is not None:
         sets["data.limit"] = grid.limit
     return catalog.resolve(card, grid.preset, sets)
@@ -123,7 +124,7 @@ def cost(spec: RunSpec) -> Cost:
     model, train = spec.model, spec.train
     width = model.heads * (model.head_dim or model.dim // model.heads)
     weights = model.layers * (4 * model.dim * width + 2 * model.dim * model.mlp_dim)
-    tokens = train.steps * train.batch * spec.data.length
+    tokens = train.steps * train.batch * spec.task.views * spec.data.length
     flops = tokens * (6.0 * weights + 12.0 * model.layers * spec.data.length * width)
     # live for the backward pass: some eight vectors of the model's width and two of the feed-forward's a layer
     activations = train.micro_tokens * model.layers * (8 * model.dim + 2 * model.mlp_dim)

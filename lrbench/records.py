@@ -43,9 +43,12 @@ class Score(Frozen):
 
 
 class Metrics(Frozen):
-    """`test` is taken at the step that scored best on validation, `test_last` at the last step."""
+    """`test` is taken at the step that scored best on validation, `test_last` at the last step.
 
-    validation: Score
+    Without a validation split the two are one.
+    """
+
+    validation: Score | None = None
     test: Score
     test_last: Score
 

@@ -20,6 +20,7 @@ from lrbench.lengths import parse_lengths
 from lrbench.quantities import parse_bytes, parse_seconds, parse_share
 
 Count = Annotated[int, Field(ge=1)]
+CountOrNone = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 PresetName = Literal["tiny", "small", "paper"]
 Dtype = Literal["fp32", "bf16", "fp16"]
@@ -54,10 +55,10 @@ class DataSpec(Frozen):
     """How much of what data, in which form."""
 
     length: Count  # the longest input in tokens
-    examples: tuple[Count, Count, Count]  # train, validation, test
+    examples: tuple[Count, CountOrNone, Count]  # train, validation, test; no validation: the last step counts
     options: dict[str, Any] = {}  # the loader's own
     seed: int = 0  # of the generator
-    source: str = ""  # empty: what the card prefers
+    source: str = ""  # on a card: what this preset prefers; empty: the first of the card's sources
     limit: int | float | None = None  # per split: a count, or a fraction below 1
 
     @model_validator(mode="after")
@@ -79,6 +80,7 @@ class ModelSpec(Frozen):
     attention_dropout: Fraction = 0.0
     pooling: Literal["cls", "mean"] = "cls"
     positions: Positions = "sinusoidal"
+    head: Literal["four", "concat"] = "four"  # of two documents: [x1, x2, x1 * x2, x1 - x2], or [x1, x2] alone
 
 
 class TrainSpec(Frozen):
@@ -104,17 +106,31 @@ class Metric(Frozen):
     chance: Fraction
 
 
+class HubSource(Frozen):
+    """Where on the Hugging Face hub a task's data lie."""
+
+    name: str
+    config: str | None = None
+    revision: str | None = None  # the commit; none where it is not known
+
+
 class Task(Frozen):
     """The facts of a task that no preset changes."""
 
     name: str
     version: Count
-    kind: Literal["classify"]
+    kind: Literal["classify", "match"]  # match: two documents and one label
     loader: str
     vocabulary: Count
     classes: Count
     metric: Metric
     sources: tuple[str, ...]  # where examples may come from, preferred first; "path" stands for --data PATH
+    hub: HubSource | None = None
+
+    @property
+    def views(self) -> int:
+        """Sequences of one example."""
+        return 2 if self.kind == "match" else 1
 
 
 class Preset(Frozen):

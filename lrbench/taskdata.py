@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lrbench.loaders.base import DataRequest, Example, TaskData
+from lrbench.errors import SpecError
+from lrbench.loaders.base import DataRequest, Example, Hub, TaskData
 from lrbench.loaders.cache import damages
 from lrbench.loaders.checks import Check, common_checks
 from lrbench.registry import check_options, load_loader
@@ -33,6 +34,7 @@ class TaskSource:
             offline=self.offline,
             limit=spec.limit,
             seed=spec.seed,
+            hub=Hub(**self.task.hub.model_dump()) if self.task.hub else None,
         )
 
     def load(self) -> TaskData:
@@ -42,7 +44,14 @@ class TaskSource:
             SpecError: an option or a file is wrong.
             Missing: the data cannot be had here.
         """
-        return load_loader(self.task.loader)(self.request, self.cache, **self._options())
+        data: TaskData = load_loader(self.task.loader)(self.request, self.cache, **self._options())
+        found = len(data.train[0].views)
+        if found != self.task.views:
+            raise SpecError(
+                f"task {self.task.name}: kind {self.task.kind} takes {self.task.views} views, the loader gives {found}",
+                "mend the card's kind: match for two documents, else classify",
+            )
+        return data
 
     def verify(self) -> list[Check]:
         """Everything that can be checked, beginning with what lies in the cache."""

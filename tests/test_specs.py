@@ -266,7 +266,7 @@ def _leaves() -> dict[str, object]:
 
 
 def _other(value: object) -> object:
-    words = {"cls": "mean", "sinusoidal": "learned", "linear": "cosine"}
+    words = {"cls": "mean", "sinusoidal": "learned", "linear": "cosine", "four": "concat"}
     if value is None or isinstance(value, int):
         return (value or 0) + 1
     if isinstance(value, float):

@@ -137,7 +137,7 @@ def _facts(source: "TaskSource", found: "TaskData") -> dict[str, Any]:
         "train": len(found.train),
         "validation": len(found.validation),
         "test": len(found.test),
-        "longest": int(max(split.lengths.max() for split in (found.train, found.validation, found.test))),
+        "longest": int(max(split.lengths.max() for split in found.splits.values() if len(split))),
         "baselines": {name: round(value, 4) for name, value in found.baselines.items()},
         "fingerprint": found.fingerprint,
         "notes": list(found.notes),

@@ -25,10 +25,9 @@ class SplitWriter:
         self._writer = ArrowWriter(stream=pa.OSFile(str(path), "wb"))
 
     def write(self, block: Block) -> None:
-        """Append the examples of a block; all blocks of a split hold tokens of the same type."""
-        if block.labels.size:
-            table = _table(block)
-            self._writer.write_table(table, writer_batch_size=table.num_rows)
+        """Append the examples of a block, which may be none; all blocks of a split hold tokens of the same type."""
+        table = _table(block)
+        self._writer.write_table(table, writer_batch_size=max(1, table.num_rows))
 
     def __enter__(self) -> "SplitWriter":
         return self

@@ -46,21 +46,34 @@ class Head:
 
 
 @dataclass(frozen=True)
+class Hub:
+    """A data set of the Hugging Face hub. Without a revision whatever is newest there is taken, and said."""
+
+    name: str
+    config: str | None = None
+    revision: str | None = None
+
+
+@dataclass(frozen=True)
 class DataRequest:
     """What a task asks of its loader: the card's data section after all overrides."""
 
     name: str  # of the task: a folder in the cache
     length: int  # the longest input in tokens
-    examples: tuple[int, int, int]  # train, validation, test; of generated data: files are taken whole
+    examples: tuple[int, int, int]  # train, validation, test; what files hold is up to the loader
     source: str = "generated"  # "generated", "hub", "stand-in" or the path of a folder or file
     offline: bool = False
     limit: int | float | None = None  # per split: a count, or a fraction below 1; above 0
     seed: int = 0  # of the generator, not of the training
+    hub: Hub | None = None
 
 
 @dataclass(frozen=True)
 class TaskData:
-    """The data of a task, and the scores of rules that need no model, on the same test set."""
+    """The data of a task, and the scores of rules that need no model, on the same test set.
+
+    An empty validation split says that nothing is to be chosen by it: the last step counts.
+    """
 
     train: Split
     validation: Split

@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from lrbench.loaders.base import SPLITS, fingerprint
 from lrbench.loaders.blocks import Block, BlockSplit
 
 MANIFEST = "manifest.json"
+Measure = Callable[[Mapping[str, BlockSplit]], Mapping[str, float]]
 FORMAT = 1  # of the folder: raised whenever the files of one key look different
 logger = logging.getLogger(__name__)
 
@@ -36,16 +37,22 @@ class Prepared:
     splits: Mapping[str, BlockSplit]
     fingerprint: str
     folder: Path
+    measured: Mapping[str, float] = field(default_factory=dict)
 
 
 def prepared(
-    cache: Path, task: str, content: Mapping[str, object], build: Callable[[], Iterable[tuple[str, Block]]]
+    cache: Path,
+    task: str,
+    content: Mapping[str, object],
+    build: Callable[[], Iterable[tuple[str, Block]]],
+    measure: Measure | None = None,
 ) -> Prepared:
     """The data that `content` names, from the cache, or made by `build` where the cache lacks it.
 
     `content` holds all that determines the data, as JSON values: two calls with equal contents share a folder.
-    `build` yields blocks, each with the name of its split, at least one example for every split. A `Missing` says
-    that the cache cannot be written; whatever `build` raises goes through and leaves nothing behind.
+    `build` yields blocks, each with the name of its split, at least one for every split. What `measure` finds out
+    about the finished splits is kept with them. A `Missing` says that the cache cannot be written; whatever `build`
+    raises goes through and leaves nothing behind.
     """
     key = hashlib.sha256(json.dumps([FORMAT, content], sort_keys=True).encode()).hexdigest()[:16]
     folder = cache / task / key
@@ -53,12 +60,13 @@ def prepared(
         if not folder.exists() or damage(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(folder.parent / f".{key}.lock"):
-                _make(folder, content, build)
+                _make(folder, content, build, measure)
     except OSError as error:
         hint = "free it, or choose another with --cache-dir or LRBENCH_CACHE"
         raise Missing(f"{task} cannot be prepared in the cache {cache}: {error}", hint) from error
     splits = {name: open_split(folder / f"{name}.arrow") for name in SPLITS}
-    return Prepared(splits, _manifest(folder)["fingerprint"], folder)
+    manifest = _manifest(folder)
+    return Prepared(splits, manifest["fingerprint"], folder, manifest.get("measured", {}))
 
 
 def damage(folder: Path) -> str | None:
@@ -86,7 +94,12 @@ def damages(cache: Path, task: str) -> list[str]:
     return [found for found in map(damage, folders) if found]
 
 
-def _make(folder: Path, content: Mapping[str, object], build: Callable[[], Iterable[tuple[str, Block]]]) -> None:
+def _make(
+    folder: Path,
+    content: Mapping[str, object],
+    build: Callable[[], Iterable[tuple[str, Block]]],
+    measure: Measure | None,
+) -> None:
     """Make the folder, unless another process did so while we waited for the lock."""
     for leftover in folder.parent.glob(f".{folder.name}.*.tmp"):  # of builders that were killed: we hold the lock
         shutil.rmtree(leftover)
@@ -101,17 +114,21 @@ def _make(folder: Path, content: Mapping[str, object], build: Callable[[], Itera
     unfinished.mkdir()
     try:
         paths = write_splits(unfinished, SPLITS, build())
-        (unfinished / MANIFEST).write_text(json.dumps(_describe(paths, content), indent=1, sort_keys=True) + "\n")
+        (unfinished / MANIFEST).write_text(
+            json.dumps(_describe(paths, content, measure), indent=1, sort_keys=True) + "\n"
+        )
         os.rename(unfinished, folder)
     except BaseException:
         shutil.rmtree(unfinished)
         raise
 
 
-def _describe(paths: Mapping[str, Path], content: Mapping[str, object]) -> dict[str, object]:
+def _describe(paths: Mapping[str, Path], content: Mapping[str, object], measure: Measure | None) -> dict[str, object]:
     """The manifest of finished files."""
     splits = {name: open_split(path) for name, path in paths.items()}
+    measured = {"measured": dict(measure(splits))} if measure else {}
     return {
+        **measured,
         "format": FORMAT,
         "content": content,
         "files": {path.name: {"bytes": path.stat().st_size, "sha256": digest(path)} for path in paths.values()},

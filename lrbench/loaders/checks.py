@@ -30,6 +30,17 @@ def shared(splits: Mapping[str, Split]) -> dict[str, int]:
     return {f"{a} and {b}": len(inputs[a] & inputs[b]) for a, b in combinations(inputs, 2)}
 
 
+def balance(data: TaskData) -> list[Check]:
+    """Whether two classes are about equally frequent in each split: 45 to 55 %, or what chance makes of a small one."""
+    return [_balanced(name, split) for name, split in data.splits.items() if len(split)]
+
+
+def _balanced(name: str, split: Split) -> Check:
+    share = float((split.labels == 1).mean())
+    room = max(0.05, 4 * 0.5 / len(split) ** 0.5)
+    return Check(f"balance {name}", abs(share - 0.5) <= room, f"{100 * share:.1f} % are of class 1")
+
+
 def _inputs(split: Split) -> set[bytes]:
     """A digest of each input; 16 bytes leave no room for a chance meeting."""
     digests = set()
@@ -44,7 +55,8 @@ def _counts(data: TaskData, request: DataRequest) -> Check:
     sizes = tuple(len(split) for split in data.splits.values())
     expected = data.source != "generated" or request.limit is not None or sizes == tuple(request.examples)
     found = ", ".join(f"{size} {name}" for name, size in zip(data.splits, sizes, strict=True))
-    return Check("examples", expected and all(sizes), found)
+    there = all(size or not asked for size, asked in zip(sizes, request.examples, strict=True))
+    return Check("examples", expected and there, found)
 
 
 def _cut(data: TaskData, request: DataRequest) -> Check:

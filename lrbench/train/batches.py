@@ -23,11 +23,11 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows of one forward pass."""
+    """Rows of one forward pass: the views of its examples, those of one example next to one another."""
 
     tokens: Int[Tensor, "rows seq"]
     mask: Bool[Tensor, "rows seq"] | None  # True at real tokens; None when nothing is padded
-    targets: Int[Tensor, " rows"]
+    targets: Int[Tensor, " batch"]
     real_tokens: int
 
     def to(self, device: torch.device) -> "Batch":
@@ -91,9 +91,12 @@ def fill(lengths: Ids, max_tokens: int) -> list[Ids]:
 
 
 def collate(split: Split, ids: Sequence[int] | Ids) -> Batch:
-    """Pad examples with 0 on the right to the longest of them. Costs one copy of the tokens."""
+    """Pad views with 0 on the right to the longest of them. Costs one copy of the tokens.
+
+    The mask is made from the lengths, never from the tokens: a 0 in an example is as real as any other.
+    """
     examples = [split[int(index)] for index in ids]
-    views = [example.views[0] for example in examples]
+    views = [view for example in examples for view in example.views]
     lengths = np.array([len(view) for view in views])
     tokens = np.zeros((len(views), max(1, int(lengths.max()))), dtype=np.int64)
     for row, view in zip(tokens, views, strict=True):

@@ -120,6 +120,7 @@ class Trainer:
             model.parameters(), lr=recipe.lr, betas=recipe.betas, eps=recipe.eps, weight_decay=recipe.weight_decay
         )
         self.data, self.spec, self.recipe, self.folder, self.engine = data, spec, recipe, folder, engine
+        self.views = spec.task.views  # rows of one example
         self.plain = model.to(engine.device)
         if spec.compile:
             self.plain.compile(dynamic=True)
@@ -130,6 +131,7 @@ class Trainer:
         self.best = Best()
         ranks = engine.num_processes
         self.notes = [f"trained on {ranks} devices; memory is that of the first"] if ranks > 1 else []
+        self.notes += [] if len(data.validation) else ["no validation split: the last step counts, nothing was chosen"]
 
     def fit(self, stop: Callable[[], bool] = lambda: False) -> Outcome | None:
         """Train to the last step and score, or write a checkpoint and return None once `stop` says so."""
@@ -163,7 +165,7 @@ class Trainer:
         """One update on one batch; the mean loss over its examples, on all devices."""
         recipe, ranks = self.recipe, self.engine.num_processes
         ids = batch_ids(self.spec.seed, step, recipe.batch, len(self.data.train))[self.engine.process_index :: ranks]
-        passes = [ids[part] for part in cut(self.data.train.lengths[ids], recipe.micro_tokens)]
+        passes = [ids[part] for part in cut(self.data.train.lengths[ids] * self.views, recipe.micro_tokens)]
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.model.train()
@@ -206,7 +208,7 @@ class Trainer:
         if self.engine.num_processes > 1:
             broadcast(list(self.plain.buffers()))  # they may have been drawn anew since devices last shared them
         sums = torch.zeros(2, dtype=torch.float64, device="cpu")
-        for part in fill(split.lengths, self.recipe.micro_tokens):
+        for part in fill(split.lengths * self.views, self.recipe.micro_tokens):
             mine = part[self.engine.process_index :: self.engine.num_processes]
             if len(mine) == 0:
                 continue
@@ -225,14 +227,17 @@ class Trainer:
         return Score(accuracy=correct / total, loss=nats / total, correct=int(correct), examples=total, step=step)
 
     def _validate(self, step: int) -> None:
+        """Score on validation, and keep the weights if they are the best; nothing where there is no validation."""
+        if not len(self.data.validation):
+            return
         score = self.score(self.data.validation, step)
         self._log({"step": step, "split": "validation", "accuracy": score.accuracy, "loss": score.loss})
         if self.best.score is None or score.accuracy > self.best.score.accuracy:
             self.best = Best(score, {name: value.cpu().clone() for name, value in self.plain.state_dict().items()})
 
     def _outcome(self) -> Outcome:
-        assert self.best.score is not None
-        last, chosen = self.counts.step, self.best.score.step
+        last = self.counts.step
+        chosen = self.best.score.step if self.best.score else last
         test_last = self.score(self.data.test, last)
         if chosen != last:
             self.plain.load_state_dict(self.best.weights)

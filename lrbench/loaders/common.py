@@ -1,0 +1,46 @@
+"""What loaders of classification tasks share: from prepared splits to a task's data."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from lrbench.files import digest
+from lrbench.loaders.base import Source, Split, TaskData, fingerprint, limited
+from lrbench.loaders.cache import Prepared
+from lrbench.loaders.checks import shared
+
+Measure = Callable[[Mapping[str, Split]], Mapping[str, float]]
+
+
+def task_data(
+    found: Prepared, source: Source, limit: int | float | None, measure: Measure, notes: Sequence[str] = ()
+) -> TaskData:
+    """The data behind a limit. Baselines were measured when the whole was prepared; for a part they are anew."""
+    splits = {name: limited(split, limit) if len(split) else split for name, split in found.splits.items()}
+    whole = limit is None
+    # what is generated is all different; what files hold in common is said, not mended
+    common = shared(splits) if source in ("local", "hub") else {}
+    return TaskData(
+        **splits,
+        source=source,
+        fingerprint=found.fingerprint if whole else fingerprint(splits),
+        baselines=found.measured if whole else measure(splits),
+        notes=[*notes, *(f"{count} inputs are in both {pair}" for pair, count in common.items() if count)],
+    )
+
+
+def digest_of(paths: Iterable[Path]) -> str:
+    """Sha256 over the contents of files."""
+    found = hashlib.sha256()
+    for path in paths:
+        found.update(f"{path.name} {digest(path)}\n".encode())
+    return found.hexdigest()
+
+
+def state_of(paths: Iterable[Path]) -> str:
+    """Sha256 over names, sizes and times: for files that are too many to be read in passing."""
+    found = hashlib.sha256()
+    for path in paths:
+        state = path.stat()
+        found.update(f"{path.name} {state.st_size} {state.st_mtime_ns}\n".encode())
+    return found.hexdigest()

@@ -1,0 +1,69 @@
+"""Data sets of the Hugging Face hub, through `datasets`: at the card's revision, kept in the cache once prepared."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from lrbench.errors import Missing, SpecError
+from lrbench.loaders.base import DataRequest, Hub
+
+
+def table(request: DataRequest, split: str) -> pa.Table:
+    """All rows of a split. Raises `Missing` where there is no network."""
+    hub = _hub(request)
+
+    def fetch() -> Any:
+        from datasets import load_dataset
+
+        return load_dataset(hub.name, hub.config, split=split, revision=hub.revision)
+
+    rows = _fetched(request, hub, fetch)
+    return rows.with_format("arrow")[:]
+
+
+def file(request: DataRequest, path: str) -> Path:
+    """One file of a repository as it is. Raises `Missing` where there is no network."""
+    hub = _hub(request)
+
+    def fetch() -> Any:
+        from datasets import DownloadManager
+
+        at = f"@{hub.revision}" if hub.revision else ""
+        return DownloadManager(dataset_name=hub.name).download(f"hf://datasets/{hub.name}{at}/{path}")
+
+    return Path(_fetched(request, hub, fetch))
+
+
+def content(request: DataRequest) -> dict[str, object]:
+    """What tells one state of the hub's data from another, for the key of the cache."""
+    hub = _hub(request)
+    return {"hub": hub.name, "config": hub.config, "revision": hub.revision}
+
+
+def notes(request: DataRequest) -> list[str]:
+    """What a record has to say of where the data came from."""
+    hub = _hub(request)
+    at = f"revision {hub.revision}" if hub.revision else "an unknown revision: the card pins none"
+    return [f"data of {hub.name} at {at}"]
+
+
+def _hub(request: DataRequest) -> Hub:
+    if request.hub is None:
+        raise SpecError(f"task {request.name} names no data set of the hub", "add hub: {name: …} to its card")
+    return request.hub
+
+
+def _fetched(request: DataRequest, hub: Hub, fetch: Any) -> Any:
+    way_out = (
+        f"with a network: lrbench data prepare {request.name} --data hub, with the same --preset and --set; "
+        "or use --data stand-in"
+    )
+    if request.offline:
+        raise Missing(f"{hub.name} is not in the cache, and --offline keeps the hub from being asked", way_out)
+    try:
+        return fetch()
+    except Exception as error:  # libraries for the network raise what they like
+        first = str(error).strip().splitlines()[:1] or [""]
+        problem = f"{type(error).__name__}: {first[0][:200]}"
+        raise Missing(f"{hub.name} cannot be had from the hub: {problem}", way_out) from error

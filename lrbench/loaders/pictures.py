@@ -1,0 +1,56 @@
+"""Grey images as tokens: decoded from files, made grey, and drawn with characters."""
+
+import io
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from lrbench.errors import SpecError
+from lrbench.loaders.blocks import Block
+
+WIDEST = 64  # characters of a drawing
+SHADES = " .:-=+*#%@"
+
+
+def decode(content: bytes, mode: str, side: int, where: str) -> NDArray[np.uint8]:
+    """The pixels of a square PNG: y, x for mode "L", y, x, colour for "RGB". Raises `SpecError` that names `where`."""
+    if not content:
+        raise SpecError(f"{where}: the image is empty", "fetch it again")
+    try:
+        with Image.open(io.BytesIO(content), formats=("PNG",)) as image:
+            # looked at before anything is unpacked: a small file may promise an enormous image
+            if image.size != (side, side):
+                raise SpecError(
+                    f"{where}: an image of {image.size[0]} x {image.size[1]} pixels in place of {side} x {side}"
+                )
+            if image.mode != mode:
+                raise SpecError(f"{where}: an image of mode {image.mode} in place of {mode}")
+            return np.array(image, np.uint8)
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError) as error:
+        raise SpecError(f"{where}: no whole PNG: {' '.join(str(error).split())[:120]}", "fetch it again") from None
+
+
+def grey(colour: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Luma as Pillow computes it: (19595 R + 38470 G + 7471 B + 32768) >> 16. The last axis is R, G, B."""
+    parts = colour.astype(np.uint32) @ np.array([19595, 38470, 7471], np.uint32)
+    return ((parts + 32768) >> 16).astype(np.uint8)
+
+
+def block(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> Block:
+    """Grey images as sequences of their pixels, row after row: ids 0 to 255, black is 0 and as real as white."""
+    count, length = len(images), int(np.prod(images.shape[1:]))
+    return Block((images.reshape(-1),), (np.full(count, length, np.int64),), labels.astype(np.int64))
+
+
+def drawn(pixels: NDArray[np.integer]) -> str:
+    """A square image of characters, two rows of pixels a line; a large one shrunk to what a terminal holds."""
+    side = int(len(pixels) ** 0.5)
+    image = pixels.reshape(side, side).astype(float)
+    step = -(-side // WIDEST)
+    whole = side // step * step
+    # the brightest of each piece: thin lines would fade in a mean
+    small = image[:whole, :whole].reshape(whole // step, step, whole // step, step).max((1, 3))
+    rows = small[: len(small) // 2 * 2].reshape(-1, 2, small.shape[1]).mean(1)
+    levels = np.minimum((rows / 256 * len(SHADES)).astype(int), len(SHADES) - 1)
+    return "\n".join("".join(SHADES[level] for level in row).rstrip() for row in levels)
