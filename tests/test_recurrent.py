@@ -23,9 +23,9 @@ SMALL = [
     "compressive[segment=8,memory=16,compressed=3,rate=4,compression=most-used]",
 ]
 MANY = [  # segments in a thousand tokens: shorter ones take minutes and find no more
-    "transformer-xl[segment=32,memory=16]",
-    "compressive[segment=32,memory=32,compressed=12,rate=4,compression=dilated]",
-    "compressive[segment=32,memory=48,compressed=8,rate=4,compression=most-used]",
+    "transformer-xl[segment=16,memory=16]",
+    "compressive[segment=16,memory=16,compressed=12,rate=4,compression=dilated]",
+    "compressive[segment=16,memory=32,compressed=8,rate=4,compression=most-used]",
 ]
 STREAMING = [*SMALL, "linear", "performer", "performer[kernel=relu]"]
 

@@ -151,9 +151,9 @@ def test_what_will_not_fit_is_not_run(tmp_path: Path) -> None:
 
 def test_what_will_take_too_long_is_not_run(tmp_path: Path) -> None:
     points = [small(name, length) for name in ("full", "sleeper.py:Sleeper[ms=100]") for length in (64, 256)]
-    found = study(points, tmp_path, time_limit_s=2.0)
+    found = study(points, tmp_path, time_limit_s=1.0)
     assert [(point.status, point.predicted) for point in found.points][2:] == [("ok", False), ("timeout", True)]
-    forced = study(points, tmp_path / "forced", time_limit_s=2.0, force=True)
+    forced = study(points, tmp_path / "forced", time_limit_s=1.0, force=True)
     assert forced.points[3].status == "ok"
 
 
