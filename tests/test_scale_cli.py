@@ -14,34 +14,17 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from conftest import Called
 from filelock import FileLock
 
 from lrbench import records, scaleplan, scalerecords
-from lrbench.cli.app import run_app
 from lrbench.cli.scalelive import spark
 from lrbench.errors import SpecError
 from lrbench.points import Flops, MemoryBytes, PointSpec, ScalePoint, TimeMs
 from lrbench.scalefits import by_model
 from lrbench.specs import ScaleGrid, Suite, parse
 
-Called = tuple[int, str, str]
 MIB = 2**20
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Called]:
-    """Call a command in this process: exit code, stdout, stderr."""
-
-    def call(*arguments: object) -> Called:
-        monkeypatch.setattr(sys, "argv", ["lrbench", *map(str, arguments)])
-        before = signal.getsignal(signal.SIGTERM)
-        with pytest.raises(SystemExit) as left:
-            run_app()
-        signal.signal(signal.SIGTERM, before)
-        out, err = capfd.readouterr()
-        return int(left.value.code or 0), out, err
-
-    return call
 
 
 # a study without a clock: times and bytes by formula, with the noise of a fixed seed
