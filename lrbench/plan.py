@@ -77,7 +77,7 @@ def data_source(card: TaskCard, asked: str) -> str:
     """Where the examples come from: a word that the card knows, or the path of a folder or file."""
     if not asked:
         return card.sources[0]
-    if asked in card.sources and asked != "path":
+    if asked in card.sources:  # "path" itself is a preset that waits for --data
         return asked
     if "path" in card.sources and Path(asked).expanduser().exists():
         return asked
@@ -124,10 +124,13 @@ def cost(spec: RunSpec) -> Cost:
     model, train = spec.model, spec.train
     width = model.heads * (model.head_dim or model.dim // model.heads)
     weights = model.layers * (4 * model.dim * width + 2 * model.dim * model.mlp_dim)
-    tokens = train.steps * train.batch * spec.task.views * spec.data.length
+    logits = spec.task.classes if spec.task.everywhere else 0
+    weights += model.dim * logits
+    tokens = train.steps * train.batch * spec.task.rows * spec.data.length
     flops = tokens * (6.0 * weights + 12.0 * model.layers * spec.data.length * width)
-    # live for the backward pass: some eight vectors of the model's width and two of the feed-forward's a layer
-    activations = train.micro_tokens * model.layers * (8 * model.dim + 2 * model.mlp_dim)
+    # live for the backward pass: some eight vectors of the model's width and two of the feed-forward's a layer; and of
+    # the logits themselves, their probabilities and the gradient
+    activations = train.micro_tokens * (model.layers * (8 * model.dim + 2 * model.mlp_dim) + 3 * logits)
     return Cost(tokens, flops, 4 * (4 * weights + activations))
 
 

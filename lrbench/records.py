@@ -33,13 +33,24 @@ class TaskInfo(Frozen):
 
 
 class Score(Frozen):
-    """A metric on a whole split, at the step it was taken."""
+    """How a model did on a whole split, at the step it was taken. Of the optional metrics the task's own is there."""
 
-    accuracy: float
-    loss: float  # mean cross-entropy in nats
+    accuracy: float  # share of what is scored
+    loss: float  # mean cross-entropy in nats over what is scored
     correct: int
     examples: int
     step: int
+    scored: int | None = None  # tokens, where a model answers at every position; else None: the examples
+    loss_error: float | None = None  # standard error of `loss` over examples
+    units: int | None = None  # what the total loss was divided by for the metric, where that is not `scored`: words
+    bits_per_dim: float | None = None
+    bits_per_byte: float | None = None
+    perplexity: float | None = None
+
+    def value(self, metric: str) -> float:
+        """The metric of that name; nan where this score has none."""
+        found = getattr(self, metric)
+        return math.nan if found is None else float(found)
 
 
 class Metrics(Frozen):

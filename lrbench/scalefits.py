@@ -11,6 +11,7 @@ from lrbench.scaling.beyond import FARTHEST, extrapolate, longest_within
 from lrbench.scaling.crossover import Crossover, Ratio, crossover, generation_ratios, ratio_at
 from lrbench.scaling.curve import Curve, Segment, describe
 from lrbench.scaling.landmarks import outgrown
+from lrbench.scaling.pace import covering, trend
 from lrbench.specs import AttentionSpec
 
 TAIL = 4  # the longest lengths of a study make its far end
@@ -23,6 +24,7 @@ def fits(
     floor: float | None,
     budgets: Sequence[int] = BUDGETS,
     sizes: Mapping[str, int] | None = None,
+    paces: Mapping[int, float] | None = None,
 ) -> dict[str, records.ModelFits]:
     """All models of a study, in the order of its points.
 
@@ -30,12 +32,13 @@ def fits(
         floor: the noise floor, relative: smaller differences in time are none.
         budgets: bytes, for the longest length within each.
         sizes: bytes of what peaks may outgrow, see `lrbench.scaling.landmarks`.
+        paces: the machine's own pace at each length: intervals of exponents of time allow for its trend.
     """
     curves = by_model(points)
     lengths = sorted({point.length for curve in curves.values() for point in curve})
     # one far end for all, so that exponents stand side by side even where some curves end early
     tail_from = lengths[-TAIL] if len(lengths) > TAIL else None
-    return {name: _model(name, curves, floor, budgets, sizes or {}, tail_from) for name in curves}
+    return {name: _model(name, curves, floor, budgets, sizes or {}, paces or {}, tail_from) for name in curves}
 
 
 def by_model(points: Sequence[ScalePoint]) -> dict[str, list[ScalePoint]]:
@@ -85,6 +88,7 @@ def _model(
     floor: float | None,
     budgets: Sequence[int],
     sizes: Mapping[str, int],
+    paces: Mapping[int, float],
     tail_from: int | None,
 ) -> records.ModelFits:
     curve = curves[name]
@@ -101,8 +105,8 @@ def _model(
         order=str(backends.about(spec.name)["order"]) if spec.source == "lrbench" else None,
         statuses={point.length: point.status for point in curve},
         reasons={point.length: point.reason for point in curve if point.reason},
-        time=_fit(time, times),
-        memory=_fit(memory, peaks),
+        time=_fit(time, times, paces),
+        memory=_fit(memory, peaks, {}),
         crossover=[_crossing(rival, _time_ratios(curve, curves[rival], floor)) for rival in rivals],
         memory_crossover=[_crossing(rival, _peak_ratios(curve, curves[rival])) for rival in rivals],
         ratios=[ratio for rival in rivals for ratio in _ratios(rival, curve, curves[rival], floor or 0.0)],
@@ -124,51 +128,51 @@ def _noise(curve: Sequence[ScalePoint]) -> float:
     return errors[len(errors) // 2] if errors else math.nan
 
 
-def _fit(curve: Curve | None, values: Mapping[int, float]) -> records.Fit | None:
+def _fit(curve: Curve | None, values: Mapping[int, float], paces: Mapping[int, float]) -> records.Fit | None:
     if curve is None:
         return None
     cliff = _cliff(curve)
     # an exponent across a cliff is of neither side
     side = next((side for side in reversed(curve.sides) if side.lengths[0] == curve.cliff_at), None)
     whole = Segment(curve.lengths, curve.exponent, curve.low, curve.high)
-    headline = side if cliff else whole
+    segment = side if cliff else whole
+    headline = _exponent(segment, paces) if segment else None
     return records.Fit(
         exponent=headline.exponent if headline else None,
-        ci_low=_known(headline.low) if headline else None,
-        ci_high=_known(headline.high) if headline else None,
+        ci_low=headline.ci_low if headline else None,
+        ci_high=headline.ci_high if headline else None,
         headline="side" if cliff else curve.headline,
         interval="residual t",
         lengths=headline.lengths if headline else [],
-        loglog=_exponent(Segment(curve.lengths, curve.loglog.exponent, curve.loglog.low, curve.loglog.high)),
-        offset=_offset(curve, values),
+        loglog=_exponent(Segment(curve.lengths, curve.loglog.exponent, curve.loglog.low, curve.loglog.high), paces),
+        offset=_offset(curve, values, paces),
         local=[
             records.Local(shorter=a, longer=b, exponent=slope.exponent, error=_known(slope.error))
             for a, b, slope in zip(curve.lengths, curve.lengths[1:], curve.local, strict=False)
         ],
-        tail=_exponent(curve.tail) if curve.tail else None,
+        tail=_exponent(curve.tail, paces) if curve.tail else None,
         consistent_with=curve.laws,
         cliff=cliff,
-        sides=[_exponent(side) for side in curve.sides],
+        sides=[_exponent(side, paces) for side in curve.sides],
     )
 
 
-def _exponent(segment: Segment) -> records.Exponent:
+def _exponent(segment: Segment, paces: Mapping[int, float]) -> records.Exponent:
+    low, high = covering(segment.low, segment.high, trend(segment.lengths, paces))
     return records.Exponent(
-        exponent=segment.exponent,
-        ci_low=_known(segment.low),
-        ci_high=_known(segment.high),
-        lengths=segment.lengths,
+        exponent=segment.exponent, ci_low=_known(low), ci_high=_known(high), lengths=segment.lengths
     )
 
 
-def _offset(curve: Curve, values: Mapping[int, float]) -> records.OffsetExponent | None:
+def _offset(curve: Curve, values: Mapping[int, float], paces: Mapping[int, float]) -> records.OffsetExponent | None:
     fit = curve.offset
     if fit is None:
         return None
+    low, high = covering(fit.low, fit.high, trend(curve.lengths, paces))
     return records.OffsetExponent(
         exponent=fit.exponent,
-        ci_low=_known(fit.low),
-        ci_high=_known(fit.high),
+        ci_low=_known(low),
+        ci_high=_known(high),
         lengths=curve.lengths,
         offset=fit.offset,
         share=fit.offset / values[curve.lengths[0]],

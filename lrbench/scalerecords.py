@@ -210,6 +210,7 @@ class StudyRecord(Frozen):
     noise: NoiseFloor | None
     precision: Precision
     matmul_peak_flops: dict[str, float | None]  # FLOP/s at the start and at the end
+    matmul_pace_flops: dict[int, float] = {}  # of one product, while a length was measured
     points: dict[str, int]  # how many of each status
     flags: dict[str, int]  # how many points of each flag
     seconds: dict[str, float]

@@ -29,7 +29,8 @@ METHODS = {
     "memory": "peak of the tensor allocator above the region's start; resident peak as a cross-check",
     "time": "rounds of blocks over all backends in random order, in generations of fresh processes",
     "energy": "counters of whole processor packages, or of the GPU, around blocks, less idle power; shared with others",
-    "fit": "log-log and offset power laws, least squares on logarithms; residual t intervals; no resampling",
+    "fit": "log-log and offset power laws, least squares on logarithms; residual t intervals, which hold"
+    " the exponent in seconds and that in the machine's own matrix products; no resampling",
 }
 AGAIN = {"error", "interrupted"}  # statuses that are measured again
 
@@ -182,10 +183,13 @@ def _record(plan: StudyPlan, study: "Study", started: float) -> records.StudyRec
         seed=grid.seed,
         lengths=grid.lengths,
         reference=study.reference,
-        models=scalefits.fits(study.points, floor, budgets, landmarks(study.environment, grid.device)),
+        models=scalefits.fits(
+            study.points, floor, budgets, landmarks(study.environment, grid.device), study.pace_flops
+        ),
         noise=_noise(study),
         precision=_precision(real, grid.precision),
         matmul_peak_flops=study.peak_flops,
+        matmul_pace_flops=study.pace_flops,
         points=dict(Counter(point.status for point in real)),
         flags=dict(Counter(flag for point in real for flag in point.flags)),
         seconds=study.seconds,

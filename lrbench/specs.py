@@ -17,6 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from lrbench.errors import SpecError, nearest
 from lrbench.lengths import parse_lengths
+from lrbench.metrics import MetricName
 from lrbench.quantities import parse_bytes, parse_seconds, parse_share
 
 Count = Annotated[int, Field(ge=1)]
@@ -27,6 +28,9 @@ Dtype = Literal["fp32", "bf16", "fp16"]
 Schedule = Literal["constant", "linear", "cosine", "rsqrt"]
 Mode = Literal["forward", "train", "stream"]
 Level = Literal["layer", "model"]
+# classify: one label; match: two documents, one label; predict: each token from those before it, its own not among
+# them; fill: what is hidden, from both sides; answer: what is asked at some positions, from there and before
+Kind = Literal["classify", "match", "predict", "fill", "answer"]
 Positions = Literal["none", "learned", "sinusoidal", "rotary", "pia", "alibi", "t5", "xl"]
 
 
@@ -78,7 +82,7 @@ class ModelSpec(Frozen):
     mlp_dim: Count
     dropout: Fraction = 0.0
     attention_dropout: Fraction = 0.0
-    pooling: Literal["cls", "mean"] = "cls"
+    pooling: Literal["cls", "mean", "none"] = "cls"  # none: an answer at every position
     positions: Positions = "sinusoidal"
     head: Literal["four", "concat"] = "four"  # of two documents: [x1, x2, x1 * x2, x1 - x2], or [x1, x2] alone
 
@@ -102,8 +106,8 @@ class TrainSpec(Frozen):
 class Metric(Frozen):
     """What is reported, and what guessing scores."""
 
-    name: Literal["accuracy"]
-    chance: Fraction
+    name: MetricName
+    chance: Annotated[float, Field(ge=0)]
 
 
 class HubSource(Frozen):
@@ -119,7 +123,7 @@ class Task(Frozen):
 
     name: str
     version: Count
-    kind: Literal["classify", "match"]  # match: two documents and one label
+    kind: Kind
     loader: str
     vocabulary: Count
     classes: Count
@@ -129,8 +133,23 @@ class Task(Frozen):
 
     @property
     def views(self) -> int:
-        """Sequences of one example."""
+        """Arrays of one example: two documents, or a sequence and what is wanted of it."""
+        return 1 if self.kind in ("classify", "predict") else 2
+
+    @property
+    def rows(self) -> int:
+        """Sequences that the model reads of one example."""
         return 2 if self.kind == "match" else 1
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether the model answers at every position, not once an example."""
+        return self.kind in ("predict", "fill", "answer")
+
+    @property
+    def causal(self) -> bool:
+        """Whether a position may see only what stands before it."""
+        return self.kind in ("predict", "answer")
 
 
 class Preset(Frozen):

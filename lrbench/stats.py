@@ -7,6 +7,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from scipy import special
 
+Z95 = float(special.ndtri(0.975))  # of a normal interval
+
 
 class Estimate(NamedTuple):
     """A mean with a 95 % interval and what it stands on."""

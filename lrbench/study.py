@@ -121,6 +121,7 @@ class Study:
     reference: str  # label of the backend that the others are compared with while measuring
     noise: Noise | None
     peak_flops: dict[str, float | None]  # FLOP/s of matrix products at "start" and "end"
+    pace_flops: dict[int, float]  # of one such product, in the middle, before and after the times of each length
     environment: dict[str, Any]  # of the start; load of the end in "at_end", median wait of blocks "run_queue_delay"
     seconds: dict[str, float]  # "total", "measured" (calls of regions), "imports", "overhead" (the rest)
     warnings: list[str] = field(default_factory=list)
@@ -205,6 +206,7 @@ class _Driver:
         self.ended: dict[str, str] = {}  # curves that ran out, and of what
         self.done: list[ScalePoint] = []
         self.delays: list[float] = []  # shares of blocks that waited for a CPU
+        self.paces: dict[int, float] = {}
         self.peak: float | None = None
         self.idle_w: float | None = None
         self.machine_s = 0.0  # for the look at the machine, which is taken again at the end
@@ -324,6 +326,21 @@ class _Driver:
         self.measured_s += best["spent_s"]
         return environment, best["flops"]
 
+    def _pace(self) -> float | None:
+        """How fast the machine is now; None without a time pass, or where it cannot be had."""
+        if not self.options.time:
+            return None
+        try:
+            payload = {"dtype": self.points[0].dtype, "device": self.points[0].device}
+            child = self.host.start(MACHINE, payload, Limits(threads=self.threads))
+            found = child.call("pace", MACHINE_S)
+            child.close()
+        except Failure as failure:
+            log.debug("the machine's pace could not be measured: %s", failure.reason)
+            return None
+        self.measured_s += found["spent_s"]
+        return float(found["flops"])
+
     def _predict_all(self, todo: Sequence[int]) -> None:
         """Under fake tensors, in one child, for it takes a second to get going; a new one after each failure."""
         child: Child | None = None
@@ -383,7 +400,11 @@ class _Driver:
             point.foreseen = point.failure is not None and point.failure.status != "skipped"
             if point.failure is None and self.options.memory:
                 self._memory(spec, point)
+        before = self._pace()
         control = self._time(found, left) if self.options.time else None
+        after = self._pace()
+        if before and after:
+            self.paces[length] = math.sqrt(before * after)
         for spec, point in found.values():
             failure = point.failure or (point.times.failure if point.times else None)
             self._remember(spec, failure.status if failure else "ok", point.seconds)
@@ -512,7 +533,8 @@ class _Driver:
         done = sorted(self.done, key=lambda point: (point.control, order[point.spec.model_dump_json()]))
         label = next(spec.attention.label for spec in self.points if curve(spec.attention) == self.reference)
         noise = noise_of(done)
-        return Study(done, label, noise, peaks, environment, seconds, self._warnings(done, noise, peaks))
+        warnings = self._warnings(done, noise, peaks)
+        return Study(done, label, noise, peaks, self.paces, environment, seconds, warnings)
 
     def _warnings(self, done: list[ScalePoint], noise: Noise | None, peaks: dict[str, float | None]) -> list[str]:
         found = []

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lrbench.errors import SpecError
+from lrbench.errors import Missing, SpecError
 from lrbench.loaders.base import DataRequest, Example, Hub, TaskData
 from lrbench.loaders.cache import damages
 from lrbench.loaders.checks import Check, common_checks
@@ -44,12 +44,17 @@ class TaskSource:
             SpecError: an option or a file is wrong.
             Missing: the data cannot be had here.
         """
+        if self.spec.source == "path":
+            raise Missing(
+                f"task {self.task.name}: this preset reads files that you have, and none were named",
+                "give --data PATH; 'lrbench list tasks --json' says in which layout",
+            )
         data: TaskData = load_loader(self.task.loader)(self.request, self.cache, **self._options())
         found = len(data.train[0].views)
         if found != self.task.views:
             raise SpecError(
                 f"task {self.task.name}: kind {self.task.kind} takes {self.task.views} views, the loader gives {found}",
-                "mend the card's kind: match for two documents, else classify",
+                "mend the card's kind: classify and predict take one, match, fill and answer two",
             )
         return data
 
@@ -65,6 +70,11 @@ class TaskSource:
         """An example for people."""
         own = self._beside("describe")
         return own(example) if own else f"{[view.tolist() for view in example.views]}\nanswer: {example.label}"
+
+    def picture(self, tokens: Any) -> Any:
+        """An array of pixels, y, x and perhaps colour, if the task's sequences are images; else None."""
+        own = self._beside("picture")
+        return own(tokens) if own else None
 
     def _options(self) -> dict[str, Any]:
         return check_options(load_loader(self.task.loader), self.spec.options, f"task {self.task.name}: data.options")

@@ -173,7 +173,7 @@ def _record(
     order: Order,
     started_at: str,
     backend: Backend,
-    model: heads.Classifier | heads.Matcher,
+    model: heads.Model,
     data: TaskData,
     outcome: Outcome,
     memory: PeakMemory,

@@ -130,12 +130,13 @@ class TestGenerator:
                 assert column.any((1, 2)).sum() > 20
 
     @genuine("pathfinder")
-    def test_ink_at_128_pixels_is_that_of_the_original(self) -> None:
-        paths = sorted((GENUINE / "pathfinder/pathfinder128/curv_contour_length_14/imgs").glob("*/*.png"))
+    @pytest.mark.parametrize(("size", "count", "room"), [(32, 400, 0.05), (128, 16, 0.15)])
+    def test_ink_is_that_of_the_original(self, size: int, count: int, room: float) -> None:
+        paths = sorted((GENUINE / f"pathfinder/pathfinder{size}/curv_contour_length_14/imgs").glob("*/*.png"))
         original = np.stack([np.array(Image.open(path)) for path in paths])
-        ours = drawn(128, 16).images
-        assert ours.mean() == pytest.approx(original.mean(), rel=0.15)
-        assert (ours > 0).mean() == pytest.approx((original > 0).mean(), rel=0.15)
+        ours = drawn(size, count).images
+        assert ours.mean() == pytest.approx(original.mean(), rel=room)
+        assert (ours > 0).mean() == pytest.approx((original > 0).mean(), rel=room)
 
 
 class TestDrawing:

@@ -127,6 +127,7 @@ class Stub:
             reference=points[0].attention.label,
             noise=Noise(points[0].attention.label, {512: [0.01, -0.02, 0.0]}, 0.03),
             peak_flops={"start": 1.5e11, "end": 1.4e11},
+            pace_flops={},
             environment={"cpu_model": "paper", "torch": "2", "caches": {"L2": "8M", "L3": "128M"}},
             seconds={"total": 10.0, "measured": 8.0, "imports": 1.0, "overhead": 1.0},
             warnings=["this is a stub"],

@@ -15,6 +15,7 @@ from lrbench.scaling.drift import change
 from lrbench.scaling.fits import Slope, has_overhead, local_slopes, loglog, with_offset
 from lrbench.scaling.guide import LAWS, consistent_laws
 from lrbench.scaling.landmarks import HALF, landmarks, outgrown
+from lrbench.scaling.pace import covering, trend
 
 SIX = [512 * 2**i for i in range(6)]
 ELEVEN = [64 * 2**i for i in range(11)]
@@ -412,3 +413,23 @@ def test_a_table_of_equal_methods_names_a_winner_in_one_of_twenty() -> None:
 def test_the_margin_is_a_point_or_two_errors_of_the_test_set() -> None:
     assert stats.default_margin(100_000) == 0.01
     assert stats.default_margin(1000) == pytest.approx(0.0316, abs=1e-4)
+
+
+# the machine's pace
+
+
+def test_a_pace_that_falls_with_length_has_a_negative_trend() -> None:
+    lengths = [512, 1024, 2048, 4096]
+    assert trend(lengths, {n: 3e11 * n**-0.2 for n in lengths}) == pytest.approx(-0.2)
+    assert trend(lengths, {512: 3e11, 1024: 1e11}) == 0.0, "two lengths are no trend"
+
+
+def test_an_interval_holds_the_exponent_in_seconds_and_in_products() -> None:
+    """A machine that slows down by n^-0.2 makes a linear curve look like n^1.2; both are within."""
+    lengths = [512, 1024, 2048, 4096, 8192]
+    slowed = describe(lengths, [n**1.2 for n in lengths])
+    assert slowed is not None and slowed.low > 1.1
+    low, high = covering(slowed.low, slowed.high, trend(lengths, {n: n**-0.2 for n in lengths}))
+    assert low <= 1.0 + 1e-9 and high == slowed.high
+    assert covering(0.9, 1.1, 0.3) == pytest.approx((0.9, 1.4))
+    assert all(math.isnan(end) for end in covering(math.nan, math.nan, 0.3)), "no interval stays none"

@@ -82,6 +82,7 @@ def show(
     seed: Seed = None,
     data: opt.Data = None,
     examples: Annotated[int, typer.Option("--examples", "-n", min=1, help="How many of the test set.")] = 3,
+    png: Annotated[Path | None, typer.Option("--png", help="Images: write them to this file too.")] = None,
     cache_dir: opt.Cache = None,
     offline: opt.Offline = False,
     as_json: opt.Json = False,
@@ -94,7 +95,10 @@ def show(
     source = _source(task, preset, sets, seed, data, None, cache_dir, offline)
     found = source.load()
     facts = _facts(source, found)
-    texts = [source.describe(found.test[index]) for index in range(min(examples, len(found.test)))]
+    shown = [found.test[index] for index in range(min(examples, len(found.test)))]
+    texts = [source.describe(example) for example in shown]
+    if png:
+        _draw([source.picture(example.views[0]) for example in shown], png.expanduser(), task)
     if as_json:
         print(json.dumps({**facts, "test": texts}, indent=1, ensure_ascii=False))
         return 0
@@ -105,6 +109,15 @@ def show(
         for line in text.splitlines():
             typer.echo(line if len(line) <= LINE else f"{line[:LINE]} …")
     return 0
+
+
+def _draw(images: list[Any], file: Path, task: str) -> None:
+    from lrbench.errors import SpecError
+    from lrbench.loaders.pictures import save_sheet
+
+    if images[0] is None:
+        raise SpecError(f"--png: the examples of {task} are no images", "leave it out")
+    save_sheet(images, file)
 
 
 def _source(

@@ -71,12 +71,14 @@ def _suite(name: str) -> dict[str, Any]:
 
 def _runs(results: list[Path] | None) -> list[dict[str, Any]]:
     from lrbench.api import out_folder
+    from lrbench.metrics import with_unit
     from lrbench.records import load
     from lrbench.report.scores import label
 
     rows = []
     for record in load(results or [out_folder(None)]):
-        test = f"{record.metrics.test.accuracy:.1%}" if record.metrics else record.reason
+        metric = record.spec["task"]["metric"]["name"]
+        test = with_unit(metric, record.metrics.test.value(metric)) if record.metrics else record.reason
         name = f"{record.task.name}/{label(record)}/{record.run_id}"
         rows.append(
             {"name": name, "summary": f"{record.status} {test}", "status": record.status, "run_id": record.run_id}

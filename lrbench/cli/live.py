@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from lrbench.api import Result
+from lrbench.metrics import with_unit
 from lrbench.plan import Cell
 
 TAIL_BYTES = 4096
@@ -61,8 +62,9 @@ class Live:
         for cell, bar in self._tasks.values():
             lines = last_lines(cell.folder / "metrics.jsonl")
             if lines:
-                score = next((line["accuracy"] for line in reversed(lines) if "accuracy" in line), None)
-                said = "" if score is None else f"{score:.1%}"
+                metric = cell.spec.task.metric.name
+                score = next((line[metric] for line in reversed(lines) if metric in line), None)
+                said = "" if score is None else with_unit(metric, score)
                 self._bars.update(bar, completed=lines[-1]["step"], said=said, visible=True)
 
     def done(self, result: Result) -> None:
@@ -72,7 +74,9 @@ class Live:
         record, spec = result.record, result.cell.spec
         if result.cell.run_id in self._tasks:
             self._bars.remove_task(self._tasks.pop(result.cell.run_id)[1])
-        outcome = record.status if record.metrics is None else f"{record.metrics.test.accuracy:.1%} on test"
+        metric = spec.task.metric.name
+        scores = record.metrics
+        outcome = record.status if scores is None else f"{with_unit(metric, scores.test.value(metric))} on test"
         reason = f": {record.reason}" if record.reason else ""
         seconds = f" in {record.time.train_s:.0f} s" if record.time.train_s is not None else ""
         name = f"{spec.task.name} · {spec.attention.label} · seed {spec.seed}"

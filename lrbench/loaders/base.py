@@ -13,7 +13,11 @@ SPLITS = ("train", "validation", "test")
 
 
 class Example(NamedTuple):
-    """One example: token ids (two views for document matching, else one) and its label."""
+    """One example, as its task's kind wants it.
+
+    classify: the tokens, and a label. match: two documents, and a label. predict: the tokens, and how many of them are
+    given and not scored. fill, answer: the tokens, and as many targets, -1 where nothing is asked; no label.
+    """
 
     views: tuple[NDArray[np.integer], ...]
     label: int
@@ -80,7 +84,8 @@ class TaskData:
     test: Split
     source: Source
     fingerprint: str  # `fingerprint` of the three splits
-    baselines: Mapping[str, float] = field(default_factory=dict)  # fractions, 0 to 1
+    baselines: Mapping[str, float] = field(default_factory=dict)  # in the task's metric; accuracies as 0 to 1
+    units: Mapping[str, int] = field(default_factory=dict)  # of a split: what its loss is divided by, if not by tokens
     notes: Sequence[str] = ()
 
     @property

@@ -24,6 +24,12 @@ def common_checks(data: TaskData, request: DataRequest) -> list[Check]:
     return [_counts(data, request), _cut(data, request), _duplicates(data), *_classes(data), _fingerprint(data)]
 
 
+def sequence_checks(data: TaskData, request: DataRequest, vocabulary: int) -> list[Check]:
+    """The same where there are no classes but ids to be predicted: they and the number of given ones are possible."""
+    ids = _ids(data, vocabulary)
+    return [_counts(data, request), _cut(data, request), _duplicates(data), ids, _fingerprint(data)]
+
+
 def shared(splits: Mapping[str, Split]) -> dict[str, int]:
     """How many inputs two splits have in common, for each pair of splits."""
     inputs = {name: _inputs(split) for name, split in splits.items()}
@@ -78,6 +84,22 @@ def _classes(data: TaskData) -> list[Check]:
 def _shares(split: Split) -> list[str]:
     counts = Counter(split.labels.tolist())
     return [f"{label}: {100 * count / len(split):.1f} %" for label, count in sorted(counts.items())]
+
+
+def _ids(data: TaskData, vocabulary: int) -> Check:
+    """Ids lie in the vocabulary, targets too or say that nothing is asked, and something of each example is scored."""
+    low, high, unscored = 0, 0, 0
+    for split in data.splits.values():
+        for index in range(len(split)):
+            example = split[index]
+            low = min([low, *(int(view.min()) + (number > 0) for number, view in enumerate(example.views))])
+            high = max([high, *(int(view.max()) for view in example.views)])
+            scored = len(example.views[0]) - example.label if len(example.views) == 1 else (example.views[1] >= 0).sum()
+            unscored += scored <= 0
+    found = f"ids up to {high} of {vocabulary}" + (
+        f", {unscored} examples of which nothing is scored" if unscored else ""
+    )
+    return Check("ids", low >= 0 and high < vocabulary and not unscored, found)
 
 
 def _fingerprint(data: TaskData) -> Check:

@@ -21,7 +21,9 @@ def task_data(
     # what is generated is all different; what files hold in common is said, not mended
     common = shared(splits) if source in ("local", "hub") else {}
     return TaskData(
-        **splits,
+        train=splits["train"],
+        validation=splits["validation"],
+        test=splits["test"],
         source=source,
         fingerprint=found.fingerprint if whole else fingerprint(splits),
         baselines=found.measured if whole else measure(splits),

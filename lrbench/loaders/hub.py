@@ -1,5 +1,6 @@
 """Data sets of the Hugging Face hub, through `datasets`: at the card's revision, kept in the cache once prepared."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,24 @@ def file(request: DataRequest, path: str) -> Path:
         return DownloadManager(dataset_name=hub.name).download(f"hf://datasets/{hub.name}{at}/{path}")
 
     return Path(_fetched(request, hub, fetch))
+
+
+def stream(request: DataRequest, split: str, column: str) -> Iterator[Any]:
+    """The values of a column, row after row in the hub's order, fetched as they are asked for and not kept.
+
+    Raises `Missing` where there is no network, or once it fails.
+    """
+    hub = _hub(request)
+
+    def fetch() -> Any:
+        from datasets import load_dataset
+
+        rows = load_dataset(hub.name, hub.config, split=split, revision=hub.revision, streaming=True)
+        return iter(rows.select_columns([column]))
+
+    rows = _fetched(request, hub, fetch)
+    while (row := _fetched(request, hub, lambda: next(rows, None))) is not None:
+        yield row[column]
 
 
 def content(request: DataRequest) -> dict[str, object]:

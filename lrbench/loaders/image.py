@@ -63,6 +63,11 @@ def describe(example: Example) -> str:
     return f"{drawn(example.views[0])}\nanswer: {example.label} ({CLASSES[example.label]} in CIFAR-10)"
 
 
+def picture(tokens: NDArray[np.integer]) -> NDArray[np.uint8]:
+    """An image from its ids: y, x."""
+    return tokens.reshape(SIDE, SIDE).astype(np.uint8)
+
+
 def verify(data: TaskData, request: DataRequest) -> list[Check]:
     """Everything that can be checked of images. Copies within CIFAR-10 itself are listed."""
     checks = common_checks(data, request)

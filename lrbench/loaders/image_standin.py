@@ -1,6 +1,6 @@
-"""Generated colour images of ten shapes: a stand-in that runs anywhere, and no benchmark.
+"""Generated colour images: a stand-in that runs anywhere, and no benchmark.
 
-Shape tells the class; place, size, colours and noise do not.
+Of the ten shapes, the shape tells the class; place, size, colours and noise do not.
 """
 
 import numpy as np
@@ -19,6 +19,21 @@ def images(seed: int, number: int, count: int) -> tuple[NDArray[np.uint8], NDArr
     labels = random.permutation(count) % 10
     parts = [_drawn(labels[start : start + ROWS], random) for start in range(0, count, ROWS)]
     return np.concatenate([np.zeros((0, SIDE, SIDE, 3), np.uint8), *parts]), labels
+
+
+def pictures(drawing: str, side: int, seed: int, number: tuple[int, int], count: int) -> NDArray[np.uint8]:
+    """Images without labels, image y x colour: "shapes", "noise" of independent bytes, or "constant" colours.
+
+    `number`: of the split, and of the first image. Shapes of another side than 32 are those, each pixel repeated.
+    """
+    split, first = number
+    random = Stream(seed, split + 1000 * (first + 1))
+    if drawing == "noise":
+        return random.below(256, count, side, side, 3).astype(np.uint8)
+    if drawing == "constant":
+        return np.broadcast_to(random.below(256, count, 1, 1, 3), (count, side, side, 3)).astype(np.uint8)
+    shapes = _drawn(random.below(10, count), random)
+    return shapes.repeat(side // SIDE, 1).repeat(side // SIDE, 2)
 
 
 def _drawn(labels: NDArray[np.int64], random: Stream) -> NDArray[np.uint8]:

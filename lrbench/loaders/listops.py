@@ -148,7 +148,8 @@ def _task_data(found: Prepared, source: Source, limit: int | float | None) -> Ta
     # generated trees are all different; what files hold in common is said, not mended
     common = shared(splits) if source == "local" else {}
     notes = [f"{count} inputs are in both {pair}" for pair, count in common.items() if count]
-    return TaskData(**splits, source=source, fingerprint=content, baselines=_baselines(splits), notes=notes)
+    train, validation, test = (splits[name] for name in SPLITS)
+    return TaskData(train, validation, test, source, content, _baselines(splits), notes=notes)
 
 
 def _baselines(splits: Mapping[str, Split]) -> dict[str, float]:

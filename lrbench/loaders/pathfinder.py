@@ -56,6 +56,12 @@ def describe(example: Example) -> str:
     return f"{drawn(example.views[0])}\nanswer: {('two paths', 'one path')[example.label]}"
 
 
+def picture(tokens: NDArray[np.integer]) -> NDArray[np.uint8]:
+    """An image from its ids: y, x."""
+    side = _side(len(tokens))
+    return tokens.reshape(side, side).astype(np.uint8)
+
+
 def verify(data: TaskData, request: DataRequest, *, difficulty: Difficulty = "hard") -> list[Check]:
     """Everything that can be checked of Pathfinder images."""
     ink = data.baselines["ink"]

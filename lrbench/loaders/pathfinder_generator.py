@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from lrbench.loaders.pathfinder_drawing import DEGREES, FULL, Design, Stamps, Tables, disc, tables
 from lrbench.loaders.streams import Stream
 
-GENERATOR = "lrbench pathfinder 1"  # raised whenever a seed gives other images
+GENERATOR = "lrbench pathfinder 2"  # raised whenever a seed gives other images
 DESIGNS = {
     32: Design(32, 1, 2, 0.5, (1,), 1.5, 7, 1.0, 5, 2.0, 0.75),
     64: Design(64, 1, 5, 1.0, (1,), 2.5, 12, 1.8, 5, 0.8, 1.0),
@@ -333,7 +333,7 @@ def _short_seeds(canvas: Canvas, rows: NDArray[np.int64], random: Stream) -> Seg
     edge[:, [0, -1]] = True
     edge[:, :, [0, -1]] = True
     cells = canvas.at(places)
-    image, place = np.nonzero(~taken[np.arange(len(rows))[:, None], cells])
+    image, place = np.nonzero(~taken[np.arange(len(rows))[:, None], cells] & canvas.table.placed[degrees][:, None])
     needs = canvas.table.needs[..., 0] * canvas.side + canvas.table.needs[..., 1]  # degree, pixel
     for pixel in range(needs.shape[1]):
         free = ~taken[image, cells[image, place] + needs[degrees[image], pixel]]

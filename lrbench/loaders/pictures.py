@@ -1,6 +1,9 @@
-"""Grey images as tokens: decoded from files, made grey, and drawn with characters."""
+"""Images as tokens: decoded from files, grey or in colour, and drawn with characters."""
 
 import io
+from collections.abc import Sequence
+from math import ceil
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +12,7 @@ from PIL import Image, UnidentifiedImageError
 from lrbench.errors import SpecError
 from lrbench.loaders.blocks import Block
 
+SHOWN = 96  # pixels that an image on a sheet has at least
 WIDEST = 64  # characters of a drawing
 SHADES = " .:-=+*#%@"
 
@@ -41,6 +45,40 @@ def block(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> Block:
     """Grey images as sequences of their pixels, row after row: ids 0 to 255, black is 0 and as real as white."""
     count, length = len(images), int(np.prod(images.shape[1:]))
     return Block((images.reshape(-1),), (np.full(count, length, np.int64),), labels.astype(np.int64))
+
+
+def colour_block(images: NDArray[np.uint8]) -> Block:
+    """Colour images as sequences of bytes: row after row, pixel after pixel, red, green, blue."""
+    count, length = len(images), int(np.prod(images.shape[1:]))
+    return Block((images.reshape(-1),), (np.full(count, length, np.int64),), np.zeros(count, np.int64))
+
+
+def image_of(tokens: NDArray[np.integer]) -> NDArray[np.uint8]:
+    """The inverse for one image: y, x, colour."""
+    side = int((len(tokens) / 3) ** 0.5 + 0.5)
+    return tokens.reshape(side, side, 3).astype(np.uint8)
+
+
+def save_sheet(images: Sequence[NDArray[np.uint8]], file: Path) -> None:
+    """Write images of one size side by side, in a square of them, to a PNG file; small ones are enlarged.
+
+    Raises `SpecError` where it cannot be written.
+    """
+    columns = ceil(len(images) ** 0.5)
+    side = images[0].shape[0]
+    scale = max(1, SHOWN // side)
+    padded = [np.pad(image, [(1, 1), (1, 1), (0, 0)][: image.ndim]) for image in images]
+    gap = np.zeros_like(padded[0])
+    padded += [gap] * (-len(images) % columns)
+    rows = [np.concatenate(padded[start : start + columns], axis=1) for start in range(0, len(padded), columns)]
+    sheet = np.concatenate(rows, axis=0).repeat(scale, 0).repeat(scale, 1)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        content = io.BytesIO()
+        Image.fromarray(sheet).save(content, format="PNG")
+        file.write_bytes(content.getvalue())
+    except OSError as error:
+        raise SpecError(f"{file}: {error.strerror}", "name a file that can be written") from None
 
 
 def drawn(pixels: NDArray[np.integer]) -> str:

@@ -1,6 +1,6 @@
 """Parquet files in the layout of a hub's data set: found, read whole, and their columns checked."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from lrbench.errors import Missing, SpecError
 
-Columns = dict[str, tuple[Callable[[pa.DataType], bool], str]]
+Columns = Mapping[str, tuple[Callable[[pa.DataType], bool], str]]
 
 
 def parquet_files(folder: Path, split: str) -> list[Path]:

@@ -1,5 +1,6 @@
 """How fast this machine multiplies matrices: what a fraction of peak is a fraction of."""
 
+from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -10,6 +11,7 @@ from lrbench.measure import energy
 from lrbench.measure.region import DTYPES
 
 SIZES = (1024, 2048)
+PACE_SIZE = 1024
 PRODUCTS = 10
 
 
@@ -32,6 +34,11 @@ class Machine:
         started = perf_counter()
         rates = [rate for size in SIZES for rate in self._rates(size)]
         return {"flops": max(rates), "spent_s": perf_counter() - started}
+
+    def pace(self) -> dict[str, float]:
+        """The middle rate of ten products: how fast the machine is now, disturbances included. A tenth of a second."""
+        started = perf_counter()
+        return {"flops": median(self._rates(PACE_SIZE)), "spent_s": perf_counter() - started}
 
     def _rates(self, size: int) -> list[float]:
         a = torch.randn(size, size, device=self._device, dtype=self._dtype)

@@ -1,9 +1,10 @@
-"""The encoder of the Long-Range Arena: embedding, positions, pre-norm blocks, one vector a sequence.
+"""The encoder of the Long-Range Arena: embedding, positions, pre-norm blocks, one vector a sequence or one a token.
 
 Tay et al. 2021 (arXiv:2011.04006) and its released code: token embedding N(0, 1), fixed sinusoids or learned
 positions, blocks of mixer and GELU feed-forward, final LayerNorm, first-token or mean pooling. One deviation:
 the mean runs over real tokens only, where the released code averages padding too. Other kinds of positions act in the
-mixers, and nothing is added to the embedding.
+mixers, and nothing is added to the embedding. Where tokens are to be predicted, a learned vector stands before the
+first one and the last one is not read: every token is predicted, the first one too, and no id is spent on a start.
 """
 
 from collections.abc import Callable
@@ -42,37 +43,50 @@ class MixerBlock(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Token ids to one vector a row.
+    """Token ids to one vector a row, or with `pooling` "none" to one a token.
 
     Args:
         spec: sizes.
         make_mixer: builds the attention of one layer.
         vocabulary: rows of the embedding, padding included.
         length: the longest input in tokens, without the CLS position.
+        causal: whether a token may see only itself and what stands before it.
+        shifted: whether each position reads the token before it, the first one a learned start.
     """
 
-    def __init__(self, spec: ModelSpec, make_mixer: MakeMixer, vocabulary: int, length: int) -> None:
+    def __init__(
+        self,
+        spec: ModelSpec,
+        make_mixer: MakeMixer,
+        vocabulary: int,
+        length: int,
+        causal: bool = False,
+        shifted: bool = False,
+    ) -> None:
         super().__init__()
-        self.readout = int(spec.pooling == "cls")
+        self.pooling, self.readout = spec.pooling, int(spec.pooling == "cls")
         max_len = length + self.readout
         self.embedding = nn.Embedding(vocabulary, spec.dim)
+        self.start = nn.Parameter(torch.randn(spec.dim)) if shifted else None
         if self.readout:
             self.cls = nn.Parameter(torch.zeros(spec.dim))
         added = spec.positions in ("learned", "sinusoidal")
         self.positions = Positions(spec.positions, max_len, spec.dim) if added else nn.Identity()
         self.drop = nn.Dropout(spec.dropout)
-        mixers = stack(make_mixer, spec.layers, lambda index, first: layer_config(spec, max_len, index, first))
+        mixers = stack(make_mixer, spec.layers, lambda index, first: layer_config(spec, max_len, causal, index, first))
         self.blocks = nn.ModuleList(as_block(mixer, spec.dim, spec.mlp_dim, spec.dropout) for mixer in mixers)
         self.norm = nn.LayerNorm(spec.dim)
 
     def forward(
         self, tokens: Int[Tensor, "rows seq"], mask: Bool[Tensor, "rows seq"] | None = None
-    ) -> Float[Tensor, "rows dim"] | Mixed:
+    ) -> Float[Tensor, "rows dim"] | Float[Tensor, "rows seq dim"] | Mixed:
         """Encode. In `mask` True marks a real token; None says that nothing is padded.
 
         While training, with the sum of the losses that mixers bring.
         """
         x = self.embedding(tokens)
+        if self.start is not None:
+            x = torch.cat([self.start.expand(len(x), 1, -1), x[:, :-1]], dim=1)
         if self.readout:
             x = torch.cat([self.cls.expand(len(x), 1, -1), x], dim=1)
             mask = None if mask is None else nn.functional.pad(mask, (1, 0), value=True)
@@ -81,8 +95,15 @@ class Encoder(nn.Module):
         for block in self.blocks:
             x, loss = parted(block(x, mask=mask))
             losses.append(loss)
-        x = self.norm(x)
-        return joined(x[:, 0] if self.readout else masked_mean(x, mask), losses)
+        return joined(self.pooled(self.norm(x), mask), losses)
+
+    def pooled(
+        self, x: Float[Tensor, "rows seq dim"], mask: Bool[Tensor, "rows seq"] | None
+    ) -> Float[Tensor, "rows dim"] | Float[Tensor, "rows seq dim"]:
+        """What the answer is read from."""
+        if self.pooling == "none":
+            return x
+        return x[:, 0] if self.readout else masked_mean(x, mask)
 
 
 def stack(make_mixer: MakeMixer, layers: int, config: Callable[[int, Mixer | None], LayerConfig]) -> list[Mixer]:
@@ -124,13 +145,14 @@ def masked_mean(x: Float[Tensor, "rows seq dim"], mask: Bool[Tensor, "rows seq"]
     return x.masked_fill(~mask[..., None], 0.0).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
 
 
-def layer_config(spec: ModelSpec, max_len: int, index: int, first: Mixer | None) -> LayerConfig:
+def layer_config(spec: ModelSpec, max_len: int, causal: bool, index: int, first: Mixer | None) -> LayerConfig:
     """What layer `index` tells its mixer."""
     return LayerConfig(
         dim=spec.dim,
         heads=spec.heads,
         head_dim=spec.head_dim or check_divisible(spec.dim, spec.heads),
         max_len=max_len,
+        causal=causal,
         dropout=spec.attention_dropout,
         readout=int(spec.pooling == "cls"),
         index=index,

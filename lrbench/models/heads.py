@@ -59,6 +59,25 @@ class Matcher(nn.Module):
         return joined(self.head(self.compare(encoded[0::2], encoded[1::2])), [loss])
 
 
+class Predictor(nn.Module):
+    """An answer at every position: encoder, then one dense layer to the logits."""
+
+    def __init__(self, encoder: Encoder, dim: int, classes: int) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = nn.Linear(dim, classes)
+
+    def forward(
+        self, tokens: Int[Tensor, "rows seq"], mask: Bool[Tensor, "rows seq"] | None = None
+    ) -> Float[Tensor, "rows seq classes"] | Mixed:
+        """Logits, of a `shifted` encoder those of the token itself; while training, with the loss that mixers bring."""
+        encoded, loss = parted(self.encoder(tokens, mask))
+        return joined(self.head(encoded), [loss])
+
+
+Model = Classifier | Matcher | Predictor
+
+
 def four_features(
     first: Float[Tensor, "batch dim"], second: Float[Tensor, "batch dim"]
 ) -> Float[Tensor, "batch features"]:
@@ -73,7 +92,7 @@ def concatenated(
     return torch.cat([first, second], dim=-1)
 
 
-def build(backend: Backend, task: Task, spec: ModelSpec, length: int) -> Classifier | Matcher:
+def build(backend: Backend, task: Task, spec: ModelSpec, length: int) -> Model:
     """The model of a run.
 
     Raises:
@@ -82,13 +101,19 @@ def build(backend: Backend, task: Task, spec: ModelSpec, length: int) -> Classif
     """
     if task.kind != "match" and spec.head != "four":
         raise SpecError(f"model.head {spec.head}: {task.name} has one document an example", "leave model.head out")
-    encoder = Encoder(spec, partial(backend.cls, **backend.options), task.vocabulary, length)
+    if task.everywhere != (spec.pooling == "none"):
+        wants = "none, as each position has its answer" if task.everywhere else "cls or mean"
+        raise SpecError(f"model.pooling {spec.pooling}: {task.name} needs {wants}", "leave it as on the card")
+    make_mixer = partial(backend.cls, **backend.options)
+    encoder = Encoder(spec, make_mixer, task.vocabulary, length, task.causal, shifted=task.kind == "predict")
     if task.kind == "match":
         return Matcher(encoder, spec, task.classes)
+    if task.everywhere:
+        return Predictor(encoder, spec.dim, task.classes)
     return Classifier(encoder, spec.dim, spec.mlp_dim, task.classes)
 
 
-def count(model: Classifier | Matcher) -> Parameters:
+def count(model: Model) -> Parameters:
     """Numbers of parameters, shared ones counted once; those of positions inside attention are positional too."""
     encoder = model.encoder
     total = sum(p.numel() for p in model.parameters())

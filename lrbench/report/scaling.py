@@ -12,6 +12,7 @@ from lrbench.points import ScalePoint
 from lrbench.scalefits import by_model, peak_bytes
 from lrbench.scalerecords import Drift, Exponent, Fit, ModelFits, StudyRecord, Within
 from lrbench.scaling.beyond import FARTHEST
+from lrbench.scaling.pace import trend
 
 LENGTHS = 6  # columns of one table
 FLAGS = {
@@ -277,6 +278,11 @@ def _about_study(record: StudyRecord) -> Iterator[str]:
     start, end = record.matmul_peak_flops.get("start"), record.matmul_peak_flops.get("end")
     if start and end:
         yield f"Matmul peak {start / 1e9:,.0f} GFLOP/s at the start, {end / 1e9:,.0f} at the end."
+    if drift := trend(record.lengths, record.matmul_pace_flops):
+        yield (
+            f"While the lengths grew, the machine's own pace went as n^{drift:+.2f}: the intervals of exponents of time"
+            " allow for that."
+        )
     yield from (
         f"{flag} ({count} points): {FLAGS.get(flag, 'see the points')}." for flag, count in record.flags.items()
     )

@@ -10,8 +10,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lrbench import stats
-from lrbench.records import RunRecord
+from lrbench import metrics, stats
+from lrbench.metrics import MetricName
+from lrbench.records import RunRecord, Score
 from lrbench.specs import AttentionSpec
 
 
@@ -25,7 +26,7 @@ class Row:
     low: float | None = None
     high: float | None = None
     interval: str = ""  # "seeds" or "examples": what the interval is over
-    beats: bool | None = None  # the interval lies above the best trivial baseline
+    beats: bool | None = None  # the whole interval is better than the best trivial baseline
     parameters: int | None = None
     train_s: float | None = None
     tokens_per_s: float | None = None
@@ -36,11 +37,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A table: rows by falling score, then what no model is needed for."""
+    """A table: the best rows first, then what no model is needed for."""
 
     task: str
     preset: str
-    metric: str
+    metric: MetricName
     test_examples: int | None
     sources: list[str]
     changed: list[str]  # fields that are not as on the card, for all rows
@@ -52,7 +53,8 @@ class Comparison:
     @property
     def to_beat(self) -> str | None:
         """The best of the trivial baselines."""
-        return max(self.baselines, key=self.baselines.__getitem__) if self.baselines else None
+        wanted = metrics.best(self.metric, list(self.baselines.values())) if self.baselines else None
+        return next((name for name, value in self.baselines.items() if value == wanted), None)
 
 
 def comparisons(records: Sequence[RunRecord]) -> list[Comparison]:
@@ -78,22 +80,24 @@ def _fair_to_compare(record: RunRecord) -> str:
 def _comparison(group: Sequence[RunRecord]) -> Comparison:
     kept, notes = _latest(group)
     good = [record for record in kept if record.status == "ok"]
+    metric: MetricName = kept[0].spec["task"]["metric"]["name"]
+    sign = -1 if metrics.higher_is_better(metric) else 1
     baselines = dict(good[0].baselines or {}) if good else {}
     by_model: dict[str, list[RunRecord]] = defaultdict(list)
     for record in kept:
         by_model[label(record)].append(record)
-    rows = [_row(model, records, baselines) for model, records in by_model.items()]
+    rows = [_row(model, records, baselines, metric) for model, records in by_model.items()]
     notes += [f"{label(record)}: {note}" for record in good for note in record.notes]
     reasons = [set(record.fairness.reasons) for record in good if record.fairness]
     spec = kept[0].spec
     return Comparison(
         task=kept[0].task.name,
         preset=kept[0].preset,
-        metric=spec["task"]["metric"]["name"],
+        metric=metric,
         test_examples=good[0].data.test_examples if good and good[0].data else None,
         sources=sorted({record.data.source for record in good if record.data}),
         changed=sorted(set.intersection(*reasons)) if reasons else [],
-        rows=sorted(rows, key=lambda row: -math.inf if row.mean is None else row.mean, reverse=True),
+        rows=sorted(rows, key=lambda row: math.inf if row.mean is None else sign * row.mean),
         baselines=baselines,
         chance=spec["task"]["metric"]["chance"],
         notes=list(dict.fromkeys(notes)),
@@ -114,16 +118,15 @@ def _latest(group: Sequence[RunRecord]) -> tuple[list[RunRecord], list[str]]:
     return list(latest.values()), notes
 
 
-def _row(model: str, records: Sequence[RunRecord], baselines: dict[str, float]) -> Row:
+def _row(model: str, records: Sequence[RunRecord], baselines: dict[str, float], metric: MetricName) -> Row:
     good = sorted((record for record in records if record.metrics), key=lambda record: record.seed)
     failures = [f"seed {record.seed}: {record.status}: {record.reason}" for record in records if record.status != "ok"]
     if not good:
         return Row(model, [record.seed for record in records], failures=failures)
     tests = [record.metrics.test for record in good if record.metrics]
-    if len(tests) > 1:
-        found, over = stats.over_seeds([score.accuracy for score in tests]), "seeds"
-    else:
-        found, over = stats.over_examples(tests[0].correct, tests[0].examples), "examples"
+    found, over = stats.over_seeds([score.value(metric) for score in tests]), "seeds"
+    if len(tests) == 1:
+        found, over = _over_examples(tests[0], metric), "examples"
     tracks = sorted({record.fairness.track for record in good if record.fairness})
     return Row(
         model=model,
@@ -132,7 +135,7 @@ def _row(model: str, records: Sequence[RunRecord], baselines: dict[str, float]) 
         low=found.low,
         high=found.high,
         interval=over,
-        beats=found.low > max(baselines.values()) if baselines else None,
+        beats=_beats(found, metrics.best(metric, list(baselines.values())), metric) if baselines else None,
         parameters=good[0].parameters.total if good[0].parameters else None,
         train_s=_mean([record.time.train_s for record in good]),
         tokens_per_s=_mean([record.speed.train_tokens_per_s for record in good if record.speed]),
@@ -140,6 +143,22 @@ def _row(model: str, records: Sequence[RunRecord], baselines: dict[str, float]) 
         track=" and ".join(tracks),
         failures=failures,
     )
+
+
+def _over_examples(score: Score, metric: MetricName) -> stats.Estimate:
+    """The interval of one seed: how far another test set of this size might have been from it."""
+    if metric == "accuracy":
+        return stats.over_examples(score.correct, score.scored or score.examples)
+    if score.loss_error is None:
+        return stats.Estimate(score.value(metric), math.nan, math.nan, score.examples)
+    share = (score.scored or score.examples) / (score.units or score.scored or score.examples)
+    half = stats.Z95 * score.loss_error
+    low, high = (metrics.from_nats(metric, share * (score.loss + side)) for side in (-half, half))
+    return stats.Estimate(score.value(metric), low, high, score.examples)
+
+
+def _beats(found: stats.Estimate, baseline: float, metric: MetricName) -> bool:
+    return found.low > baseline if metrics.higher_is_better(metric) else found.high < baseline
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

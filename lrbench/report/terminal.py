@@ -1,5 +1,6 @@
 """Comparisons as tables for a terminal, readable at 80 columns."""
 
+import math
 from collections.abc import Iterator
 
 from rich import box
@@ -8,6 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from lrbench import metrics
+from lrbench.metrics import MetricName
 from lrbench.report.scores import Comparison, Row
 
 COLUMNS = ("model", "n", "test", "95 % interval", "beats", "params", "train", "tok/s", "MiB")
@@ -24,7 +27,7 @@ def render(comparison: Comparison) -> Iterator[RenderableType]:
 def _title(comparison: Comparison) -> str:
     test = f", {comparison.test_examples:,} test examples" if comparison.test_examples else ""
     sources = f", {' and '.join(comparison.sources)} data" if comparison.sources else ""
-    return f"{comparison.task}, preset {comparison.preset}{sources}{test}: {comparison.metric} in %"
+    return f"{comparison.task}, preset {comparison.preset}{sources}{test}: {metrics.unit(comparison.metric)}"
 
 
 def _table(comparison: Comparison) -> Table:
@@ -33,22 +36,23 @@ def _table(comparison: Comparison) -> Table:
         right = name not in ("model", "beats", "95 % interval")
         table.add_column(name, justify="right" if right else "left", no_wrap=name != "model", overflow="fold")
     for row in comparison.rows:
-        table.add_row(*_cells(row))
+        table.add_row(*_cells(row, comparison.metric))
     table.add_section()
-    for name, score in sorted(comparison.baselines.items(), key=lambda item: -item[1]):
-        table.add_row(f"[italic]{escape(name)}[/]", "–", _percent(score), "no model")
-    table.add_row("[italic]chance[/]", "–", _percent(comparison.chance), "no model")
+    best_first = metrics.higher_is_better(comparison.metric)
+    for name, score in sorted(comparison.baselines.items(), key=lambda item: item[1], reverse=best_first):
+        table.add_row(f"[italic]{escape(name)}[/]", "–", metrics.shown(comparison.metric, score), "no model")
+    table.add_row("[italic]chance[/]", "–", metrics.shown(comparison.metric, comparison.chance), "no model")
     return table
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: Row, metric: MetricName) -> list[str]:
     if row.mean is None or row.low is None or row.high is None:
         return [escape(row.model), "0", "–", row.failures[0].split(": ")[1], *["–"] * 5]
     return [
         escape(row.model),
         str(len(row.seeds)),
-        _percent(row.mean),
-        f"{_percent(max(0.0, row.low))} to {_percent(min(1.0, row.high))}{' *' if row.interval == 'examples' else ''}",
+        metrics.shown(metric, row.mean),
+        f"{_interval(row.low, row.high, metric)}{' *' if row.interval == 'examples' else ''}",
         "–" if row.beats is None else "yes" if row.beats else "[yellow]no[/]",
         "–" if row.parameters is None else f"{row.parameters:,}",
         "–" if row.train_s is None else f"{row.train_s:.0f} s",
@@ -60,13 +64,14 @@ def _cells(row: Row) -> list[str]:
 def _remarks(comparison: Comparison) -> Iterator[str]:
     if comparison.to_beat:
         yield (
-            f"beats: the interval lies above '{comparison.to_beat}', which needs no model"
-            f" ({_percent(comparison.baselines[comparison.to_beat])})."
+            f"beats: the whole interval is better than '{comparison.to_beat}', which needs no model"
+            f" ({metrics.shown(comparison.metric, comparison.baselines[comparison.to_beat])})."
         )
     if any(row.interval == "seeds" for row in comparison.rows):
         yield "Interval: Student's t over seeds; test is the mean over them."
     if any(row.interval == "examples" for row in comparison.rows):
-        yield "* one seed: the interval is over test examples (Wilson) and knows nothing of other seeds."
+        how = " (Wilson)" if comparison.metric == "accuracy" else ""
+        yield f"* one seed: the interval is over test examples{how} and knows nothing of other seeds."
     for row in comparison.rows:
         for failure in row.failures:
             yield f"{row.model}, {failure}"
@@ -78,5 +83,7 @@ def _remarks(comparison: Comparison) -> Iterator[str]:
     yield from comparison.notes
 
 
-def _percent(value: float) -> str:
-    return f"{100 * value:.1f}"
+def _interval(low: float, high: float, metric: MetricName) -> str:
+    """Both ends, within what is possible."""
+    top = 1.0 if metric == "accuracy" else math.inf
+    return f"{metrics.shown(metric, max(0.0, low))} to {metrics.shown(metric, min(top, high))}"

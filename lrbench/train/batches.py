@@ -14,8 +14,10 @@ from jaxtyping import Bool, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lrbench.loaders.base import Split
+from lrbench.loaders.base import Example, Split
+from lrbench.specs import Kind
 
+IGNORED = -1  # a target that is not scored
 PASS_COST = 512  # what one more forward and backward pass costs, in tokens: the price of not padding
 
 Ids = NDArray[np.int64]
@@ -27,13 +29,14 @@ class Batch:
 
     tokens: Int[Tensor, "rows seq"]
     mask: Bool[Tensor, "rows seq"] | None  # True at real tokens; None when nothing is padded
-    targets: Int[Tensor, " batch"]
+    targets: Int[Tensor, " batch"] | Int[Tensor, "rows seq"]  # labels, or what is wanted at each position
     real_tokens: int
+    scored: int  # targets that count
 
     def to(self, device: torch.device) -> "Batch":
         """The same rows elsewhere."""
         mask = None if self.mask is None else self.mask.to(device)
-        return Batch(self.tokens.to(device), mask, self.targets.to(device), self.real_tokens)
+        return Batch(self.tokens.to(device), mask, self.targets.to(device), self.real_tokens, self.scored)
 
 
 def batch_ids(seed: int, step: int, batch: int, examples: int) -> Ids:
@@ -90,21 +93,40 @@ def fill(lengths: Ids, max_tokens: int) -> list[Ids]:
     return passes
 
 
-def collate(split: Split, ids: Sequence[int] | Ids) -> Batch:
-    """Pad views with 0 on the right to the longest of them. Costs one copy of the tokens.
+def collate(split: Split, ids: Sequence[int] | Ids, kind: Kind = "classify") -> Batch:
+    """Pad what the model reads with 0 on the right to the longest of it. Costs one copy of the tokens.
 
     The mask is made from the lengths, never from the tokens: a 0 in an example is as real as any other.
     """
     examples = [split[int(index)] for index in ids]
-    views = [view for example in examples for view in example.views]
+    views = [view for example in examples for view in (example.views if kind == "match" else example.views[:1])]
     lengths = np.array([len(view) for view in views])
-    tokens = np.zeros((len(views), max(1, int(lengths.max()))), dtype=np.int64)
-    for row, view in zip(tokens, views, strict=True):
-        row[: len(view)] = view
+    tokens = padded(views, 0)
     mask = np.arange(tokens.shape[1]) < lengths[:, None]
+    targets = wanted(examples, kind, tokens.shape[1])
     return Batch(
         torch.from_numpy(tokens),
         None if mask.all() else torch.from_numpy(mask),
-        torch.tensor([example.label for example in examples]),
+        torch.from_numpy(targets),
         int(lengths.sum()),
+        int((targets != IGNORED).sum()),
     )
+
+
+def wanted(examples: Sequence[Example], kind: Kind, width: int) -> NDArray[np.int64]:
+    """The targets of a pass: a label an example, or an id at each position that is scored."""
+    if kind in ("classify", "match"):
+        return np.array([example.label for example in examples], np.int64)
+    targets = padded([example.views[-1] for example in examples], IGNORED, width)
+    if kind == "predict":  # the label says how many tokens are given, and only read
+        given = np.array([example.label for example in examples])
+        targets[np.arange(width) < given[:, None]] = IGNORED
+    return targets
+
+
+def padded(views: Sequence[NDArray[np.integer]], value: int, width: int = 1) -> NDArray[np.int64]:
+    """Rows of at least `width`, filled up on the right."""
+    rows = np.full((len(views), max(width, *map(len, views))), value, np.int64)
+    for row, view in zip(rows, views, strict=True):
+        row[: len(view)] = view
+    return rows

@@ -8,6 +8,7 @@ import json
 import math
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +17,6 @@ import torch
 from accelerate import Accelerator, PartialState
 from accelerate.utils import broadcast, broadcast_object_list, gather_object
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from lrbench.backends.base import Mixer, parted
 from lrbench.files import write_atomic
@@ -24,8 +24,9 @@ from lrbench.loaders.base import Split, TaskData
 from lrbench.records import Metrics, Score, Speed, dumps
 from lrbench.specs import RunSpec
 from lrbench.train import checkpoint, devices
-from lrbench.train.batches import Batch, Ids, batch_ids, collate, cut, fill
+from lrbench.train.batches import Batch, batch_ids, collate, cut, fill
 from lrbench.train.schedules import learning_rate
+from lrbench.train.scores import TALLIES, from_tally, loss_sum, tally
 
 CHECKPOINT_EVERY_S = 30.0
 Value = TypeVar("Value")
@@ -120,7 +121,7 @@ class Trainer:
             model.parameters(), lr=recipe.lr, betas=recipe.betas, eps=recipe.eps, weight_decay=recipe.weight_decay
         )
         self.data, self.spec, self.recipe, self.folder, self.engine = data, spec, recipe, folder, engine
-        self.views = spec.task.views  # rows of one example
+        self.kind, self.metric, self.views = spec.task.kind, spec.task.metric.name, spec.task.rows
         self.plain = model.to(engine.device)
         if spec.compile:
             self.plain.compile(dynamic=True)
@@ -165,19 +166,22 @@ class Trainer:
         """One update on one batch; the mean loss over its examples, on all devices."""
         recipe, ranks = self.recipe, self.engine.num_processes
         ids = batch_ids(self.spec.seed, step, recipe.batch, len(self.data.train))[self.engine.process_index :: ranks]
-        passes = [ids[part] for part in cut(self.data.train.lengths[ids] * self.views, recipe.micro_tokens)]
+        parts = [ids[part] for part in cut(self.data.train.lengths[ids] * self.views, recipe.micro_tokens)]
+        passes = [collate(self.data.train, part, self.kind) for part in parts]
+        # what the mean is over: examples, or tokens of a batch that has more in one pass than in another
+        scored = float(self._summed(torch.tensor(float(sum(rows.scored for rows in passes)))))
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.model.train()
         for mixer in self.mixers:
             mixer.before_step()
         total = torch.zeros((), device=self.engine.device)
-        for part in passes:
-            if part is passes[-1]:
-                total += self._backward(self.data.train, part, recipe.batch)
-            else:
-                with self.engine.no_sync(self.model):  # devices exchange gradients once an update
-                    total += self._backward(self.data.train, part, recipe.batch)
+        for part, rows in zip(parts, passes, strict=True):
+            last = rows is passes[-1]
+            with (
+                nullcontext() if last else self.engine.no_sync(self.model)
+            ):  # devices exchange gradients once an update
+                total += self._backward(rows, max(1.0, scored), len(part) / recipe.batch)
         if recipe.clip is not None:
             self.engine.clip_grad_norm_(self.model.parameters(), recipe.clip)
         self.optimizer.step()
@@ -185,65 +189,72 @@ class Trainer:
         self.counts.passes += len(passes)
         return float(self.engine.reduce(total, "sum"))
 
-    def _backward(self, split: Split, part: Ids, batch: int) -> Tensor:
-        rows = self._rows(split, part)
+    def _backward(self, rows: Batch, scored: float, share: float) -> Tensor:
+        """Add the gradient of one pass, which holds that share of the batch's examples; its part of the mean loss."""
+        rows = rows.to(self.engine.device)
         with self.engine.autocast():
             logits, of_mixers = parted(self.model(rows.tokens, rows.mask))
-        loss = cross_entropy(logits.float(), rows.targets, reduction="sum") / batch
-        objective = loss if of_mixers is None else loss + of_mixers * (len(part) / batch)
+        loss = loss_sum(logits, rows.targets) / scored
+        objective = loss if of_mixers is None else loss + of_mixers * share
         # devices average their gradients, and what is wanted is the sum over the batch
         self.engine.backward(objective * self.engine.num_processes)
         self.counts.train_tokens += rows.real_tokens
         self.counts.train_padded_tokens += rows.tokens.numel()
         return loss.detach()
 
-    def _rows(self, split: Split, part: Ids) -> Batch:
-        return collate(split, part).to(self.engine.device)
-
     @torch.no_grad()
-    def score(self, split: Split, step: int) -> Score:
-        """Every example of the split, once."""
+    def score(self, split: Split, step: int, units: int | None = None) -> Score:
+        """Every example of the split, once. `units`: what the loss is divided by where that is not what is scored."""
         started = time.perf_counter()
         self.plain.eval()
         if self.engine.num_processes > 1:
             broadcast(list(self.plain.buffers()))  # they may have been drawn anew since devices last shared them
-        sums = torch.zeros(2, dtype=torch.float64, device="cpu")
+        sums = torch.zeros(TALLIES, dtype=torch.float64, device="cpu")
         for part in fill(split.lengths * self.views, self.recipe.micro_tokens):
             mine = part[self.engine.process_index :: self.engine.num_processes]
             if len(mine) == 0:
                 continue
-            rows = self._rows(split, mine)
+            rows = collate(split, mine, self.kind).to(self.engine.device)
             with self.engine.autocast():
-                logits = self.plain(rows.tokens, rows.mask).float()
-            nats = cross_entropy(logits, rows.targets, reduction="sum")
-            sums += torch.stack([(logits.argmax(-1) == rows.targets).sum().double(), nats.double()]).cpu()
+                logits = self.plain(rows.tokens, rows.mask)
+            sums += tally(logits, rows.targets)
             self.counts.eval_tokens += rows.real_tokens
             self.counts.eval_padded_tokens += rows.tokens.numel()
-        correct, nats = self._summed(sums).tolist()
+        found = from_tally(self._summed(sums), self.metric, len(split), step, units)
         self.counts.eval_s += time.perf_counter() - started
-        if not math.isfinite(nats):
-            raise Diverged(f"the loss on unseen examples became {nats} at step {step}")
-        total = len(split)
-        return Score(accuracy=correct / total, loss=nats / total, correct=int(correct), examples=total, step=step)
+        if not math.isfinite(found.loss):
+            raise Diverged(f"the loss on unseen examples became {found.loss} at step {step}")
+        return found
 
     def _validate(self, step: int) -> None:
         """Score on validation, and keep the weights if they are the best; nothing where there is no validation."""
         if not len(self.data.validation):
             return
-        score = self.score(self.data.validation, step)
-        self._log({"step": step, "split": "validation", "accuracy": score.accuracy, "loss": score.loss})
-        if self.best.score is None or score.accuracy > self.best.score.accuracy:
-            self.best = Best(score, {name: value.cpu().clone() for name, value in self.plain.state_dict().items()})
+        found = self._score_of("validation", step)
+        self._log_score("validation", found)
+        if self.best.score is None or self._better(found, self.best.score):
+            self.best = Best(found, {name: value.cpu().clone() for name, value in self.plain.state_dict().items()})
+
+    def _score_of(self, name: str, step: int) -> Score:
+        return self.score(self.data.splits[name], step, self.data.units.get(name))
+
+    def _log_score(self, name: str, found: Score) -> None:
+        values = {"accuracy": found.accuracy, "loss": found.loss, self.metric: found.value(self.metric)}
+        self._log({"step": found.step, "split": name, **values})
+
+    def _better(self, one: Score, other: Score) -> bool:
+        """By the task's metric; bits and perplexity fall with the loss, which is always finite."""
+        return one.accuracy > other.accuracy if self.metric == "accuracy" else one.loss < other.loss
 
     def _outcome(self) -> Outcome:
         last = self.counts.step
         chosen = self.best.score.step if self.best.score else last
-        test_last = self.score(self.data.test, last)
+        test_last = self._score_of("test", last)
         if chosen != last:
             self.plain.load_state_dict(self.best.weights)
-        test = test_last if chosen == last else self.score(self.data.test, chosen)
-        for name, score in (("test", test), ("test_last", test_last)):
-            self._log({"step": score.step, "split": name, "accuracy": score.accuracy, "loss": score.loss})
+        test = test_last if chosen == last else self._score_of("test", chosen)
+        for name, found in (("test", test), ("test_last", test_last)):
+            self._log_score(name, found)
         counts = self._counted()
         metrics = Metrics(validation=self.best.score, test=test, test_last=test_last)
         return Outcome(metrics, speed(counts), counts.train_s, counts.eval_s)

@@ -1,0 +1,144 @@
+"""Density: how likely is an image, byte after byte? CIFAR-10 and ImageNet at 64 x 64 (van den Oord et al. 2016).
+
+Rows, then columns, then red, green, blue; ids are the 256 levels of a colour. All of an image is predicted, its first
+byte too, and nothing is added to it: no noise, no flips. Validation is the end of train, in the order of the files. A
+preset's number of examples is the most that is taken.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import log
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lrbench.errors import SpecError
+from lrbench.loaders import hub, image_files, image_standin, imagenet_files, ngrams
+from lrbench.loaders.base import SPLITS, DataRequest, Example, Source, Split, TaskData
+from lrbench.loaders.blocks import Block
+from lrbench.loaders.cache import prepared
+from lrbench.loaders.checks import Check, sequence_checks
+from lrbench.loaders.common import digest_of, state_of, task_data
+from lrbench.loaders.holdout import SHARE
+from lrbench.loaders.pictures import colour_block, drawn, grey, image_of
+
+READER = "density 1"  # raised whenever the same files give other examples
+LEVELS = 256
+ROWS = 1000  # stand-in images of a block
+Images = NDArray[np.uint8]  # image, y, x, colour
+Parts = tuple[int, Iterable[Images]]  # how many images, and they in pieces
+SIDES = {"cifar10": 32, "imagenet64": 64, "imagenet64-box": 64}
+
+
+def load(
+    request: DataRequest,
+    cache: Path,
+    *,
+    images: Literal["cifar10", "imagenet64", "imagenet64-box"] = "cifar10",
+    drawing: Literal["shapes", "noise", "constant"] = "shapes",
+) -> TaskData:
+    """The three splits from files, from the hub, or generated as a stand-in.
+
+    Args:
+        images: whose files are read, which decides their layout.
+        drawing: what a stand-in shows: shapes, independent bytes (8 bits each), or one colour an image.
+
+    Raises `SpecError` for a faulty file, `Missing` for data that are not there.
+    """
+    side = SIDES[images]
+    if request.length != 3 * side * side:
+        raise SpecError(f"data.length {request.length}: images have {3 * side * side} bytes", "leave it as on the card")
+    if request.source == "generated":
+        raise SpecError("images are not 'generated'", "possible: stand-in, or a folder")
+    if request.source == "stand-in":
+        content: dict[str, Any] = {"generator": image_standin.GENERATOR, "seed": request.seed, "drawing": drawing}
+        notes = [f"the images are generated ({drawing}): a stand-in for {images}, of which scores say nothing"]
+        return _data(request, cache, "stand-in", notes, content, lambda: _generated(request, drawing, side))
+    if request.source == "hub":
+        content = {"reader": READER, **hub.content(request)}
+        parts = (_known(image_files.from_hub(request, split)) for split in ("train", "test"))
+        return _data(request, cache, "hub", hub.notes(request), content, lambda: _cut(request, *parts))
+    if images == "cifar10":
+        place = image_files.find(request.source)
+        files = image_files.files_of(place)
+        content = {"reader": READER, "files": digest_of(files)}
+        return _data(request, cache, "local", [], content, lambda: _cut(request, *map(_known, image_files.read(place))))
+    found = imagenet_files.find(request.source, images)
+    content = {"reader": READER, "files": state_of(found.files)}
+    return _data(request, cache, "local", found.notes, content, lambda: _cut(request, found.train, found.test))
+
+
+def describe(example: Example) -> str:
+    """An example for people: the image in characters."""
+    return drawn(grey(image_of(example.views[0])).reshape(-1))
+
+
+def picture(tokens: NDArray[np.integer]) -> Images:
+    """An image from its ids: y, x, colour."""
+    return image_of(tokens)
+
+
+def verify(data: TaskData, request: DataRequest, **options: str) -> list[Check]:
+    """Everything that can be checked of images. Copies that a corpus has itself are listed."""
+    checks = sequence_checks(data, request, LEVELS)
+    if data.source != "stand-in":
+        return [Check(check.name, check.name == "duplicates" or check.ok, check.found) for check in checks]
+    return checks
+
+
+def _data(
+    request: DataRequest,
+    cache: Path,
+    source: Source,
+    notes: list[str],
+    content: Mapping[str, Any],
+    build: Callable[[], Iterator[tuple[str, Block]]],
+) -> TaskData:
+    whole = {**content, "length": request.length, "examples": list(request.examples)}
+    found = prepared(cache, request.name, whole, build, _measure)
+    return task_data(found, source, request.limit, _measure, notes)
+
+
+def _generated(request: DataRequest, drawing: str, side: int) -> Iterator[tuple[str, Block]]:
+    for number, (name, count) in enumerate(zip(SPLITS, request.examples, strict=True)):
+        for start in range(0, max(1, count), ROWS):
+            some = min(ROWS, count - start)
+            yield name, colour_block(image_standin.pictures(drawing, side, request.seed, (number, start), some))
+
+
+def _known(parts: Iterable[tuple[Images, NDArray[np.int64]]]) -> Parts:
+    images = [images for images, _ in parts]
+    return sum(map(len, images)), images
+
+
+def _cut(request: DataRequest, train: Parts, test: Parts) -> Iterator[tuple[str, Block]]:
+    """The splits: the end of train is validation, as many as the preset asks for and at most a tenth."""
+    most = dict(zip(SPLITS, request.examples, strict=True))
+    count, pieces = train
+    held = min(most["validation"], round(SHARE * count))
+    yield from _part("train", pieces, 0, min(most["train"], count - held))
+    yield from _part("validation", pieces, count - held, count)
+    yield from _part("test", test[1], 0, min(most["test"], test[0]))
+
+
+def _part(name: str, pieces: Iterable[Images], start: int, end: int) -> Iterator[tuple[str, Block]]:
+    """Images `start` to `end` of the pieces; an empty block where there are none."""
+    first, none = 0, True
+    for images in pieces:
+        some = images[max(0, start - first) : max(0, end - first)]
+        first += len(images)
+        if len(some):
+            none = False
+            yield name, colour_block(some)
+        if first >= end:
+            break
+    if none:
+        yield name, colour_block(np.zeros((0, 1, 1, 3), np.uint8))
+
+
+def _measure(splits: Mapping[str, Split]) -> dict[str, float]:
+    train, test = splits["train"], splits["test"]
+    side = round((int(test.lengths[0]) / 3) ** 0.5)
+    reaches = {"levels alone": (), "pixel to the left": (3,), "left and above": (3, 3 * side)}
+    return {name: ngrams.nats(train, test, LEVELS, reach) / log(2) for name, reach in reaches.items()}

@@ -1,0 +1,136 @@
+"""Language modelling in bytes: enwik8 (Mahoney), PG-19 (Rae et al. 2020), Wiki-40B (Guo et al. 2020), or any text.
+
+Ids are the bytes themselves, 0 to 255; a window never spans two documents. A single file is cut 90/5/5 by bytes, which
+for enwik8 is the usual cut to the byte. A preset's number of examples, in windows, is the most that is read: a corpus
+that is larger than a disk is read no further than that.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import chain
+from math import exp, log
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lrbench.errors import SpecError
+from lrbench.loaders import hub, markov, ngrams, texts
+from lrbench.loaders.base import SPLITS, DataRequest, Example, Source, Split, TaskData
+from lrbench.loaders.blocks import Block
+from lrbench.loaders.bytetokens import printable
+from lrbench.loaders.cache import prepared
+from lrbench.loaders.checks import Check, sequence_checks
+from lrbench.loaders.common import digest_of, task_data
+from lrbench.loaders.windows import blocks, checked_stride, how_cut, windows
+
+READER = "bytes 1"  # raised whenever the same files give other examples
+VOCABULARY = 256
+SPACES = np.isin(np.arange(VOCABULARY), np.frombuffer(b" \t\n\v\f\r", np.uint8))
+REACHES = {"bytes alone": (), "after 1 byte": (1,), "after 2 bytes": (1, 2), "after 3 bytes": (1, 2, 3)}
+Document = NDArray[np.uint8]
+
+
+def load(request: DataRequest, cache: Path, *, stride: int | None = None, words: bool = False) -> TaskData:
+    """The three splits from files, from the hub, or of a Markov chain as a stand-in.
+
+    Args:
+        stride: by how many tokens the windows of validation and test move on; None: by a whole window.
+        words: whether the metric is a perplexity by words, as whitespace parts them.
+
+    Raises `SpecError` for a faulty file, `Missing` for data that are not there.
+    """
+    source: Source = "local"
+    step = checked_stride(stride, request.length)
+    measure = partial(_measure, words=words)
+    content: dict[str, Any] = {"length": request.length, "examples": list(request.examples), "stride": step}
+    notes = [how_cut(request.length, step)]
+    if request.source == "generated":
+        raise SpecError("texts are not 'generated'", "possible: stand-in, or a folder or file")
+    if request.source == "stand-in":
+        rate = markov.entropy(markov.chain(request.seed))
+        notes += [
+            f"the text is a Markov chain of {rate:.4f} bits a byte, which no model can be below: a stand-in, of which"
+            " scores say nothing"
+        ]
+        content |= {"generator": markov.GENERATOR, "seed": request.seed, "words": words}
+        build, source = partial(_blocks, request, step, partial(generated, request)), "stand-in"
+    elif request.source == "hub":
+        notes += hub.notes(request)
+        content |= {"reader": READER, "words": words, **hub.content(request)}
+        build, source = partial(_blocks, request, step, partial(streamed, request)), "hub"
+    else:
+        corpus = texts.find(request.source)
+        content |= {"reader": READER, "words": words, "files": digest_of(corpus.files)}
+        build = partial(_blocks, request, step, partial(read, corpus))
+    found = prepared(cache, request.name, content, build, measure)
+    data = task_data(found, source, request.limit, measure, notes)
+    return dataclasses.replace(data, units={n: words_of(s) for n, s in data.splits.items()}) if words else data
+
+
+def describe(example: Example) -> str:
+    """An example for people: the text, with what is only context in brackets."""
+    text, given = example.views[0].astype(np.uint8).tobytes(), example.label
+    before = f"[{printable(text[:given].decode(errors='backslashreplace'))}]" if given else ""
+    return before + printable(text[given:].decode(errors="backslashreplace"))
+
+
+def verify(data: TaskData, request: DataRequest, **options: Any) -> list[Check]:
+    """Everything that can be checked of bytes. Windows that a corpus has twice are listed."""
+    checks = sequence_checks(data, request, VOCABULARY)
+    return [Check(check.name, check.name == "duplicates" or check.ok, check.found) for check in checks]
+
+
+def words_of(split: Split) -> int:
+    """How many words begin among what is scored: a byte that is no space after one that is, or at a text's start."""
+    count = 0
+    for index in range(len(split)):
+        view, given = split[index].views[0], split[index].label
+        space = SPACES[view]
+        before = np.concatenate([[True], space[:-1]])  # a window that begins within a word counts it once more
+        count += int((~space & before)[given:].sum())
+    return max(1, count)
+
+
+def _blocks(request: DataRequest, stride: int, documents: Any) -> Iterator[tuple[str, Block]]:
+    for name, most in zip(SPLITS, request.examples, strict=True):
+        cut = windows(documents(name), request.length, request.length if name == "train" else stride)
+        yield from ((name, block) for block in blocks(cut, most))
+
+
+def generated(request: DataRequest, name: str) -> Iterator[Document]:
+    """One document of a Markov chain, as long as the split's windows."""
+    number = SPLITS.index(name)
+    yield markov.letters(request.seed, number, request.examples[number] * request.length)
+
+
+def streamed(request: DataRequest, name: str) -> Iterator[Document]:
+    """The hub's documents, as far as they are asked for."""
+    for row, text in enumerate(hub.stream(request, name, "text")):
+        if not text:
+            raise SpecError(f"the hub's {name} split: row {row}: the document is empty")
+        yield np.frombuffer(text.encode(), np.uint8)
+
+
+def read(corpus: texts.Corpus, name: str) -> Iterator[Document]:
+    """The documents of files."""
+    if corpus.whole is None:
+        found = chain.from_iterable(map(texts.documents, corpus.parts[name]))
+        yield from (np.frombuffer(document, np.uint8) for document in found)
+        return
+    content = np.frombuffer(texts.whole(corpus.whole), np.uint8)
+    first, second = texts.bounds(len(content))
+    if not first or second == len(content) or first == second:
+        raise SpecError(f"{corpus.whole}: {len(content)} bytes cannot be cut 90/5/5", "name a longer text")
+    yield {"train": content[:first], "validation": content[first:second], "test": content[second:]}[name]
+
+
+def _measure(splits: Mapping[str, Split], words: bool) -> dict[str, float]:
+    train, test = splits["train"], splits["test"]
+    found = {name: ngrams.nats(train, test, VOCABULARY, reach) for name, reach in REACHES.items()}
+    if not words:
+        return {name: nats / log(2) for name, nats in found.items()}
+    scored = int(test.lengths.sum() - test.labels.sum())
+    return {name: exp(min(700.0, nats * scored / words_of(test))) for name, nats in found.items()}
