@@ -120,14 +120,19 @@ def cell(point: ScalePoint) -> str:
 
 def bars(setting: Setting, points: Sequence[ScalePoint], lengths: Sequence[int]) -> Iterator[str]:
     """Each pair at each length beside what is asked."""
-    found = {(point.spec.attention.label, point.length): point for point in points if point.status == "ok"}
+    found = {(point.spec.attention.label, point.length): point for point in points}
     yield f"{setting.text}: ours / peer, with the 95 % interval of the ratio of times"
     yield ""
     yield "| ours | peer | length | ms | time | memory | above the projections | asked | |"
     yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |"
     for pair, length in product(PAIRS, lengths):
         ours, peer, identity = (found.get((label, length)) for label in (pair.ours, pair.peer, pair.floor))
-        if ours is not None and peer is not None and identity is not None:
+        if ours is None or peer is None or identity is None:  # one of them cannot do this direction
+            continue
+        if any(point.status != "ok" for point in (ours, peer, identity)):
+            verdict = "missed" if ours.status != "ok" else f"{peer.status} of the peer"
+            yield f"| {pair.ours} | {pair.peer} | {length} | {cell(ours)} | – | – | – | – | {verdict} |"
+        else:
             yield bar(pair, ours, peer, identity, pair.causal_share if setting.causal else pair.share)
 
 

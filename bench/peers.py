@@ -168,11 +168,11 @@ class Compressive(Mixer):
         sizes = {"seq_len": SEGMENT, "mem_len": MEMORY, "cmem_len": COMPRESSED, "cmem_ratio": RATE}
         self.core = made(cfg.dim, **sizes, heads=cfg.heads)
         keys = SEGMENT + MEMORY + COMPRESSED
-        self.positions = nn.Parameter(torch.randn(cfg.heads, keys, cfg.head_dim) * 0.02)
+        self.places = nn.Parameter(torch.randn(cfg.heads, keys, cfg.head_dim) * 0.02)
 
     def step(self, x: Tensor, state: Any, *, mask: Tensor | None = None) -> tuple[Mixed, Any]:
         """One segment; memories get no gradient, as in the package's model."""
-        y, memories, loss = self.core(x, memories=state, pos_emb=self.positions, input_mask=mask)
+        y, memories, loss = self.core(x, memories=state, pos_emb=self.places, input_mask=mask)
         return Mixed(y, loss.sum()), tuple(memory.detach() for memory in memories)
 
     def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor | Mixed:
