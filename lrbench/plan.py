@@ -2,7 +2,9 @@
 
 import hashlib
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -40,8 +42,8 @@ def cells(grid: Grid, out: Path) -> list[Cell]:
     if grid.seeds in (0, []) or (isinstance(grid.seeds, int) and grid.seeds < 0):
         raise SpecError("seeds: at least one is needed", "for example --seeds 3, or --seed 0")
     seeds = list(range(grid.seeds)) if isinstance(grid.seeds, int) else list(dict.fromkeys(grid.seeds))
-    models = [backends.spec(text) for text in _all(grid.models, backends.names())]
-    cards = {name: catalog.task(name) for name in _all(grid.tasks, catalog.names("tasks"))}
+    models = [backends.spec(text) for text in _all(grid.models, backends.usable)]
+    cards = {name: catalog.task(name) for name in _all(grid.tasks, partial(catalog.names, "tasks"))}
     resolved = [(name, card, resolve(card, grid)) for name, card in cards.items()]
     found = []
     for seed, (name, card, preset), model in product(seeds, resolved, models):
@@ -162,5 +164,5 @@ def _slug(text: str) -> str:
     return re.sub(r"[^\w.+]+", "-", text).strip("-")[:60]
 
 
-def _all(given: list[str], known: list[str]) -> list[str]:
-    return list(dict.fromkeys(name for item in given for name in (known if item == "all" else [item])))
+def _all(given: list[str], known: Callable[[], list[str]]) -> list[str]:
+    return list(dict.fromkeys(name for item in given for name in (known() if item == "all" else [item])))

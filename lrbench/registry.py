@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, create_model
 
-from lrbench.errors import SpecError, UnknownName
+from lrbench.errors import LrbenchError, SpecError, UnknownName
 from lrbench.files import digest
 from lrbench.specs import AttentionSpec, parse
 
@@ -73,6 +73,17 @@ class Backends:
             log.warning("plug-in %s: %s", name, fault)
             return about | {"summary": f"broken: {fault}", "broken": True}
         return about
+
+    def usable(self) -> list[str]:
+        """What `all` stands for: all that ships, and plug-ins that can be imported; a broken one is a warning."""
+        found = self.names()
+        for name in found[len(self.shipped()) :]:
+            try:
+                self.get(name)
+            except LrbenchError as error:
+                log.warning("plug-in %s is left out: %s", name, error.message)
+                found = [other for other in found if other != name]
+        return found
 
     def spec(self, text: str) -> AttentionSpec:
         """Parse what a user typed. Names are checked, nothing shipped is imported."""

@@ -46,7 +46,8 @@ def studies(grid: ScaleGrid, out: Path) -> list[StudyPlan]:
 
 def expanded(models: list[str]) -> list[str]:
     """Models as typed, each once; `all` stands for every backend, and full attention in both forms goes first."""
-    everything = ["full", TEXTBOOK, *(name for name in backends.names() if name != "full")]
+    known = backends.usable() if "all" in models else []
+    everything = ["full", TEXTBOOK, *(name for name in known if name != "full")]
     return list(dict.fromkeys(name for item in models for name in (everything if item == "all" else [item])))
 
 

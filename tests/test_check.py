@@ -245,6 +245,15 @@ def test_a_broken_plug_in_asked_for_by_name_is_an_error(call: Callable[..., Call
     assert code == 2 and "error: package theirs_broken:Mine: RuntimeError: oh dear" in err
 
 
+def test_all_leaves_broken_plug_ins_out_of_runs(
+    call: Callable[..., Called], plugins: Path, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    tiny = ("--preset", "tiny", "--steps", 1, "--limit", 8, "--threads", 1, "--out", tmp_path / "r", "--json")
+    code, out, _ = call("run", "-m", "all", "-t", "listops", *tiny)
+    assert code == 0 and [record["model"]["name"] for record in json.loads(out)] == ["linear", "fine"]
+    assert "plug-in raising is left out" in caplog.text and "plug-in gone is left out" in caplog.text
+
+
 def test_listing_does_not_trip_over_broken_plug_ins(
     call: Callable[..., Called], plugins: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

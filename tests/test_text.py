@@ -1,14 +1,16 @@
 """The text task: bytes, cuts, files, and what must not leak."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import changed
+from conftest import Called, changed
 from task_helpers import GENUINE, genuine, model_of, request_for, run_tiny
 
 from lrbench import catalog
@@ -287,3 +289,25 @@ def refuses(source: str, tmp_path: Path, message: str) -> None:
         text.load(replace(SMALL, source=source), tmp_path / "other")
     assert isinstance(caught.value, SpecError) and "\n" not in caught.value.message
     assert not list((tmp_path / "other").rglob("*.arrow"))
+
+
+def test_a_download_is_announced_with_its_size(
+    call: Callable[..., Called], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked = []
+
+    def builder(name: str, config: str | None, revision: str | None) -> SimpleNamespace:
+        asked.append((name, config, revision))
+        return SimpleNamespace(info=SimpleNamespace(download_size=84_000_000))
+
+    monkeypatch.setattr("datasets.load_dataset_builder", builder)
+    monkeypatch.setattr("datasets.load_dataset", _no_network)
+    code, out, err = call("data", "prepare", "text", "--data", "hub", "--preset", "tiny")
+    assert code == 3 and "text: a download of 84 MB" in err and asked[0][0] == "stanfordnlp/imdb"
+    monkeypatch.setattr("datasets.load_dataset_builder", _no_network)
+    _, _, err = call("data", "prepare", "text", "--data", "hub", "--preset", "tiny")
+    assert "of a size that the hub does not state" in err
+
+
+def _no_network(*given: object, **named: object) -> None:
+    raise ConnectionError("no network")

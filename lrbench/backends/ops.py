@@ -133,13 +133,26 @@ class Spans(torch.autograd.Function):
         return total.flatten(1, 2)[:, : ctx.length], None, None
 
 
+def kernel_attention(
+    phi_q: Float[Tensor, "rows heads seq features"],
+    phi_k: Float[Tensor, "rows heads seq features"],
+    v: Float[Tensor, "rows heads seq head_dim"],
+) -> Float[Tensor, "rows heads seq head_dim"]:
+    """Σ_s (φq·φk_s) v_s / Σ_s φq·φk_s over all s, by φq (φkᵀ [v, 1]).
+
+    Time n · features · head_dim; memory n · features. Hidden keys have φk = 0.
+    """
+    sums = phi_k.transpose(-1, -2) @ F.pad(v, (0, 1), value=1.0)  # rows heads features head_dim+1
+    return Ratio.apply(phi_q @ sums)
+
+
 def causal_kernel_attention(
     phi_q: Float[Tensor, "rows heads seq features"],
     phi_k: Float[Tensor, "rows heads seq features"],
     v: Float[Tensor, "rows heads seq head_dim"],
     level: Float[Tensor, "rows heads seq"] | None = None,
 ) -> Float[Tensor, "rows heads seq head_dim"]:
-    """Σ_s (φq_t·φk_s) v_s / Σ_s φq_t·φk_s over s <= t, by chunks of C and for what lies before them by a running sum.
+    """`kernel_attention` over s <= t: chunks of C by a masked product, what lies before them by a running sum.
 
     Args:
         level: never falling along seq; φk_s was multiplied by exp(-level_s), and the pair (t, s) is brought to the

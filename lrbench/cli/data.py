@@ -38,6 +38,12 @@ def prepare(
     Example: lrbench data prepare listops --preset paper
     """
     source = _source(task, preset, sets, seed, data, limit, cache_dir, offline)
+    if source.spec.source == "hub":
+        from lrbench.loaders import hub
+
+        size = hub.size(source.request)
+        told = "of a size that the hub does not state" if size is None else f"of {size / 1e6:,.0f} MB"
+        typer.echo(f"{task}: a download {told}, unless it is there already", err=True)
     facts = _facts(source, source.load())
     if as_json:
         print(json.dumps(facts, indent=1))

@@ -1,5 +1,6 @@
 """Data sets of the Hugging Face hub, through `datasets`: at the card's revision, kept in the cache once prepared."""
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ import pyarrow as pa
 
 from lrbench.errors import Missing, SpecError
 from lrbench.loaders.base import DataRequest, Hub
+
+log = logging.getLogger(__name__)
 
 
 def table(request: DataRequest, split: str) -> pa.Table:
@@ -52,6 +55,21 @@ def stream(request: DataRequest, split: str, column: str) -> Iterator[Any]:
     rows = _fetched(request, hub, fetch)
     while (row := _fetched(request, hub, lambda: next(rows, None))) is not None:
         yield row[column]
+
+
+def size(request: DataRequest) -> int | None:
+    """Bytes that are to be downloaded, as the hub states them; None where it does not, or cannot be asked."""
+    hub = _hub(request)
+    if request.offline:
+        return None
+    try:
+        from datasets import load_dataset_builder
+
+        found = load_dataset_builder(hub.name, hub.config, revision=hub.revision).info.download_size
+    except Exception as error:  # libraries for the network raise what they like; fetching will say what is wrong
+        log.debug("the size of %s is not known: %s", hub.name, error)
+        return None
+    return int(found) if found else None
 
 
 def content(request: DataRequest) -> dict[str, object]:

@@ -11,6 +11,7 @@ from lrbench.loaders.streams import Stream
 GENERATOR = "lrbench shapes 1"  # raised whenever a seed gives other images
 SIDE = 32
 ROWS = 1000  # images drawn at once
+LEVELS = 8  # of each colour of a constant image
 
 
 def images(seed: int, number: int, count: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -22,7 +23,7 @@ def images(seed: int, number: int, count: int) -> tuple[NDArray[np.uint8], NDArr
 
 
 def pictures(drawing: str, side: int, seed: int, number: tuple[int, int], count: int) -> NDArray[np.uint8]:
-    """Images without labels, image y x colour: "shapes", "noise" of independent bytes, or "constant" colours.
+    """Images without labels, image y x colour: "shapes", "noise" of bytes, or one of 512 "constant" colours.
 
     `number`: of the split, and of the first image. Shapes of another side than 32 are those, each pixel repeated.
     """
@@ -31,7 +32,8 @@ def pictures(drawing: str, side: int, seed: int, number: tuple[int, int], count:
     if drawing == "noise":
         return random.below(256, count, side, side, 3).astype(np.uint8)
     if drawing == "constant":
-        return np.broadcast_to(random.below(256, count, 1, 1, 3), (count, side, side, 3)).astype(np.uint8)
+        colours = 255 * random.below(LEVELS, count, 1, 1, 3) // (LEVELS - 1)
+        return np.broadcast_to(colours, (count, side, side, 3)).astype(np.uint8)
     shapes = _drawn(random.below(10, count), random)
     return shapes.repeat(side // SIDE, 1).repeat(side // SIDE, 2)
 

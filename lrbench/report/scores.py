@@ -87,7 +87,8 @@ def _comparison(group: Sequence[RunRecord]) -> Comparison:
     for record in kept:
         by_model[label(record)].append(record)
     rows = [_row(model, records, baselines, metric) for model, records in by_model.items()]
-    notes += [f"{label(record)}: {note}" for record in good for note in record.notes]
+    common = [note for note in (good[0].notes if len(good) > 1 else []) if all(note in each.notes for each in good)]
+    notes += common + [f"{label(each)}: {note}" for each in good for note in each.notes if note not in common]
     reasons = [set(record.fairness.reasons) for record in good if record.fairness]
     spec = kept[0].spec
     return Comparison(
