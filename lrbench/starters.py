@@ -89,7 +89,7 @@ def _attention(name: str, file: Path) -> tuple[str, str]:
 def _task(name: str, file: Path) -> tuple[str, str]:
     source = _card("tasks", "task", name)
     # under the old name its results would be taken for those of the shipped task
-    renamed = re.sub(r"^name:.*$", f"name: {_stem(file.stem)}", source, count=1, flags=re.MULTILINE)
+    renamed = re.sub(r"^name:.*$", f"name: {file.stem}", source, count=1, flags=re.MULTILINE)
     typed = _typed(file)
     return TASK.format(name=name, version=__version__, file=typed) + renamed, f"lrbench data show {typed} --preset tiny"
 

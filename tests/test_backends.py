@@ -13,7 +13,7 @@ from oracles import Reference, classic, combiner, gated, pairs, recurrent
 from torch import Tensor
 
 from lrbench import attention, testing
-from lrbench.backends import tiles
+from lrbench.backends import ops, tiles
 from lrbench.backends.base import Block, LayerConfig, Mixed, Mixer, check_divisible
 from lrbench.backends.full import Full
 from lrbench.backends.local import Local
@@ -901,3 +901,25 @@ def test_an_unknown_choice_is_refused_by_name(setting):
 def test_a_backend_says_in_a_line_what_it_is(name):
     assert 10 < len(backends.summary(name)) <= 70
     assert backends.get(name).cls.paper
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("local", {"window": 5}), ("local", {"window": 1}), ("longformer", {"window": 6, "dilation": [1, 3]})],
+)
+@pytest.mark.parametrize("seq", [65, 96, 100])
+def test_a_long_input_taken_in_parts_is_mixed_as_a_whole(name, options, causal, seq, monkeypatch):
+    cfg = LayerConfig(dim=16, heads=2, head_dim=8, max_len=seq, causal=causal)
+    torch.manual_seed(0)
+    more = {"globals": 2} if name == "longformer" and not causal else {}
+    mixer = backends.get(name).cls(cfg, **options, **more).double().eval()
+    x = torch.randn(2, seq, 16, dtype=torch.float64, requires_grad=True)
+    mask = torch.arange(seq) < torch.tensor([[seq], [seq - 20]])
+    found = []
+    for long in (32_768, 32):
+        monkeypatch.setattr(ops, "LONG", long)
+        y = mixer(x, mask=mask)
+        found.append((y, torch.autograd.grad(y.square().sum(), x)[0]))
+    for whole, parts in zip(*found, strict=True):
+        assert torch.allclose(whole, parts, atol=1e-12)

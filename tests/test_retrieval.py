@@ -137,7 +137,7 @@ class TestModel:
 
     def test_views_are_neighbouring_rows(self) -> None:
         pairs = BlockSplit([block([((b"ab", b"c"), 1), ((b"d", b"efg"), 0)], 10, views=2)])
-        batch = collate(pairs, [0, 1])
+        batch = collate(pairs, [0, 1], "match")
         assert batch.tokens.tolist() == [[98, 99, 0], [100, 0, 0], [101, 0, 0], [102, 103, 104]]
         assert batch.targets.tolist() == [1, 0] and batch.real_tokens == 7
         assert batch.mask is not None and batch.mask.sum() == 7

@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+LONG = 32_768  # tokens that a sliding window is taken over at once
+
 
 def full_precision(x: Tensor) -> torch.autocast:
     """A block in which autocast is off, for sums and exponentials that half precision cannot hold."""
@@ -71,7 +73,49 @@ def banded(
         shared: keys, values [rows heads few head_dim] and visibility [rows few] that every query sees besides.
         bias: from queries [rows heads blocks C head_dim], the place of a block's first query in its span and the span
             to what is added to scores, which broadcasts to [rows heads blocks C span], or None. Not with `shared`.
+
+    More than `LONG` tokens are taken in parts, each with the keys around it, so that the gradients of spans, three
+    times as large as what they are of, are never there for all at once.
     """
+    seq, ahead = q.shape[2], 0 if causal else window
+    more = {"window": window, "causal": causal, "shared": shared, "dropout": dropout, "bias": bias}
+    if seq <= LONG or window > LONG // 4:
+        return _banded(q, k, v, visible=visible, **more)
+    mixed = []
+    for number, parts in enumerate(zip(*(overlapping(x, LONG, window, ahead) for x in (q, k, v)), strict=True)):
+        before = min(window, number * LONG)
+        first = number * LONG - before
+        seen = None if visible is None else visible[:, first : first + parts[0].shape[2]]
+        mixed.append(_banded(*parts, visible=seen, **more)[:, :, before : before + LONG])
+    return torch.cat(mixed, dim=2)
+
+
+def overlapping(
+    x: Float[Tensor, "rows heads seq head_dim"], length: int, behind: int, ahead: int
+) -> list[Float[Tensor, "rows heads part head_dim"]]:
+    """Pieces of a sequence, each with so much of its neighbours. The gradient of each is as small as the piece."""
+    pieces = x.split(length, dim=2)
+    tails = [piece[:, :, max(0, piece.shape[2] - behind) :] for piece in pieces]
+    heads = [piece[:, :, :ahead] for piece in pieces]
+    return [
+        torch.cat([*tails[place - 1 : place], piece, *heads[place + 1 : place + 2]], dim=2)
+        for place, piece in enumerate(pieces)
+    ]
+
+
+def _banded(
+    q: Float[Tensor, "rows heads seq head_dim"],
+    k: Float[Tensor, "rows heads seq head_dim"],
+    v: Float[Tensor, "rows heads seq head_dim"],
+    *,
+    window: int,
+    causal: bool,
+    visible: Bool[Tensor, "rows seq"] | None,
+    shared: tuple[Tensor, ...] | None,
+    dropout: float,
+    bias: Callable[[Tensor, int, int], Tensor | None] | None,
+) -> Float[Tensor, "rows heads seq head_dim"]:
+    """`banded` of one part."""
     rows, heads, seq, head_dim = q.shape
     behind = min(window, seq - 1)
     ahead = 0 if causal else behind

@@ -16,6 +16,7 @@ from torch import Tensor
 from lrbench.backends import ops
 
 TILE = 128  # tokens, at least
+LONG = 2**16  # tokens
 CACHE = 2**19  # elements of a tile of features, over heads and rows
 
 
@@ -194,20 +195,22 @@ class CausalSlab(Slab):
     """
 
     def tiles(self) -> list[slice]:
-        """Shorter where there are few features: a tile costs its square."""
-        return self.cut(TILE if self.phi.features > 128 else TILE // 2)
+        """Shorter where there are few features: a tile costs its square. Longer where sums would pile up."""
+        tile = TILE if self.phi.features > 128 else TILE // 2
+        return self.cut(tile if self.v.shape[2] <= LONG else 2 * tile)
 
     def mix(self, keep: bool) -> tuple[Tensor | None, Tensor | None]:
         """Tile by tile. Kept for the way back: the sums before each tile, and levels."""
         rows, heads, seq, head_dim = self.v.shape
         state = self.inverse.new_zeros(rows, heads, self.phi.features, head_dim + 1)
         level = self.inverse.new_full((rows, heads, seq + 1), self.lowest) if self.phi.logarithmic else None
-        before = []
-        for at in self.tiles():
-            if keep:
-                before.append(state.to(self.dtype))
+        tiles = self.tiles()
+        before = self.mixed.new_empty(len(tiles), *state.shape) if keep else None
+        for number, at in enumerate(tiles):
+            if before is not None:
+                before[number] = state
             state = self.mix_tile(at, state, level)
-        return torch.stack(before) if keep else None, level
+        return before, level
 
     def mix_tile(self, at: slice, state: Tensor, level: Tensor | None) -> Tensor:
         """One tile and the sums after it. Levels are those before each token."""
