@@ -299,7 +299,7 @@ def test_a_copied_card_and_a_copied_suite_are_used_as_they_are(call: Callable[..
         card = tmp_path / f"my-{name}.yaml"
         assert call("cp", "task", name, card)[0] == 0
         mine = catalog.task(str(card))
-        assert mine.name == f"my_{name}" and mine.presets == catalog.task(name).presets
+        assert mine.name == f"my-{name}" and mine.presets == catalog.task(name).presets
     for name in catalog.names("configs"):
         suite = tmp_path / f"mine-{name}.yaml"
         assert call("cp", "suite", name, suite)[0] == 0

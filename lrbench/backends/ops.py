@@ -1,6 +1,7 @@
 """Shared maths: softmax attention in a band, and attention through feature maps."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -78,15 +79,15 @@ def banded(
     times as large as what they are of, are never there for all at once.
     """
     seq, ahead = q.shape[2], 0 if causal else window
-    more = {"window": window, "causal": causal, "shared": shared, "dropout": dropout, "bias": bias}
+    mix = partial(_banded, window=window, causal=causal, shared=shared, dropout=dropout, bias=bias)
     if seq <= LONG or window > LONG // 4:
-        return _banded(q, k, v, visible=visible, **more)
+        return mix(q, k, v, visible=visible)
     mixed = []
     for number, parts in enumerate(zip(*(overlapping(x, LONG, window, ahead) for x in (q, k, v)), strict=True)):
         before = min(window, number * LONG)
         first = number * LONG - before
         seen = None if visible is None else visible[:, first : first + parts[0].shape[2]]
-        mixed.append(_banded(*parts, visible=seen, **more)[:, :, before : before + LONG])
+        mixed.append(mix(*parts, visible=seen)[:, :, before : before + LONG])
     return torch.cat(mixed, dim=2)
 
 
