@@ -67,7 +67,10 @@ def load(request: DataRequest, cache: Path, *, stride: int | None = None, words:
         build = partial(_blocks, request, step, partial(read, corpus))
     found = prepared(cache, request.name, content, build, measure)
     data = task_data(found, source, request.limit, measure, notes)
-    return dataclasses.replace(data, units={n: words_of(s) for n, s in data.splits.items()}) if words else data
+    if not words:
+        return data
+    scored = {"validation": data.validation, "test": data.test}
+    return dataclasses.replace(data, units={name: words_of(split) for name, split in scored.items()})
 
 
 def describe(example: Example) -> str:

@@ -84,6 +84,8 @@ def _remarks(comparison: Comparison) -> Iterator[str]:
 
 
 def _interval(low: float, high: float, metric: MetricName) -> str:
-    """Both ends, within what is possible."""
+    """Both ends, within what is possible; none of a single example."""
+    if math.isnan(low):
+        return "–"
     top = 1.0 if metric == "accuracy" else math.inf
     return f"{metrics.shown(metric, max(0.0, low))} to {metrics.shown(metric, min(top, high))}"
