@@ -19,11 +19,13 @@ from lrbench.executors.inline import InlineExecutor, is_first, launched_once_a_d
 from lrbench.executors.local import LocalExecutor
 from lrbench.plan import Cell
 from lrbench.records import RunRecord, Status, load, read, write
-from lrbench.specs import Grid, PresetName, ScaleGrid, parse
+from lrbench.specs import Grid, PresetName, RunSpec, ScaleGrid, parse
 
 if TYPE_CHECKING:
     import pandas as pd
     from torch import nn
+
+    from lrbench.loaders.base import TaskData
 
 log = logging.getLogger(__name__)
 PLACES = {"local": None, "ray": "ray", "slurm": "submitit"}  # where cells run, and the package that takes
@@ -265,8 +267,19 @@ def preflight(cells: Sequence[Cell], options: Options, alone: bool) -> dict[str,
         raise next(iter(refused.values()))
     wanted = {cell.spec.data.model_dump_json() + cell.spec.card: cell.spec for cell in cells}
     for spec in wanted.values():
-        TaskSource(spec.task, spec.data, options.cache, options.offline).load()
+        _fits_positions(spec, TaskSource(spec.task, spec.data, options.cache, options.offline).load())
     return refused
+
+
+def _fits_positions(spec: RunSpec, data: "TaskData") -> None:
+    """Refuse inputs that are longer than the table of positions that the model adds to its embedding."""
+    longest = max(int(split.lengths.max()) for split in data.splits.values() if len(split))
+    if longest > spec.data.length and spec.model.positions in ("learned", "sinusoidal"):
+        raise SpecError(
+            f"task {spec.task.name} has inputs of {longest} tokens, {spec.model.positions} positions end at"
+            f" {spec.data.length}",
+            "choose --set model.positions=none, or a kind that acts inside attention",
+        )
 
 
 def _refusal(cell: Cell) -> Unsupported | None:

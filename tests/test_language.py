@@ -139,6 +139,34 @@ class TestWindows:
             language.load(request("stand-in"), tmp_path, stride=stride)
 
 
+class TestLongerWindows:
+    def test_validation_and_test_are_scored_in_windows_of_their_own_length(self, tmp_path: Path) -> None:
+        (tmp_path / "enwik8").write_bytes(bytes(range(200)) * 10)
+        found = request(tmp_path)
+        data = language.load(found, tmp_path / "cache", eval_length=64)
+        assert [int(split.lengths.max()) for split in data.splits.values()] == [8, 64, 64]
+        assert "windows of 64" in data.notes[0] and len(text_of(data.test)) == 100
+        assert all(check.ok for check in language.verify(data, found, eval_length=64) if check.name == "cut")
+
+    @pytest.mark.parametrize("model", ["transformer-xl[segment=64,memory=64]", "linear"])
+    def test_who_has_a_memory_streams_through_a_document(self, call: Called, model: str) -> None:
+        flags = ("--preset", "tiny", "--steps", 2, "--threads", 1, "--quiet", "--set", "data.options.eval_length=4096")
+        code, out, err = call("run", "-m", model, "-t", "enwik8", *flags, "--set", "model.positions=none", "--json")
+        assert code == 0, err
+        (record,) = json.loads(out)
+        assert record["metrics"]["test"]["examples"] == 1, "one document, one window"
+        assert any("windows of 4096" in note for note in record["notes"])
+
+    def test_positions_that_end_before_are_refused(self, call: Called) -> None:
+        flags = ("--preset", "tiny", "--set", "data.options.eval_length=4096")
+        code, _, err = call("run", "-m", "full", "-t", "enwik8", *flags)
+        assert code == 2 and "learned positions end at 256" in err and "model.positions=none" in err
+
+    def test_no_window_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(SpecError, match="eval_length 0"):
+            language.load(request("stand-in"), tmp_path, eval_length=0)
+
+
 class TestWords:
     def lines(self, folder: Path) -> Path:
         folder.mkdir(exist_ok=True)

@@ -33,20 +33,31 @@ REACHES = {"bytes alone": (), "after 1 byte": (1,), "after 2 bytes": (1, 2), "af
 Document = NDArray[np.uint8]
 
 
-def load(request: DataRequest, cache: Path, *, stride: int | None = None, words: bool = False) -> TaskData:
+def load(
+    request: DataRequest,
+    cache: Path,
+    *,
+    stride: int | None = None,
+    eval_length: int | None = None,
+    words: bool = False,
+) -> TaskData:
     """The three splits from files, from the hub, or of a Markov chain as a stand-in.
 
     Args:
         stride: by how many tokens the windows of validation and test move on; None: by a whole window.
+        eval_length: tokens of those windows, if not as many as are trained on. Through a longer one an attention with
+            a memory streams, segment after segment; a document is as long a window as there is.
         words: whether the metric is a perplexity by words, as whitespace parts them.
 
     Raises `SpecError` for a faulty file, `Missing` for data that are not there.
     """
     source: Source = "local"
-    step = checked_stride(stride, request.length)
+    size = request.length if eval_length is None else eval_length
+    step = checked_stride(stride, size)
     measure = partial(_measure, words=words)
-    content: dict[str, Any] = {"length": request.length, "examples": list(request.examples), "stride": step}
-    notes = [how_cut(request.length, step)]
+    content: dict[str, Any] = {"length": request.length, "examples": list(request.examples)}
+    content |= {"stride": step, "eval_length": size}
+    notes = [how_cut(size, step)]
     if request.source == "generated":
         raise SpecError("texts are not 'generated'", "possible: stand-in, or a folder or file")
     if request.source == "stand-in":
@@ -56,15 +67,15 @@ def load(request: DataRequest, cache: Path, *, stride: int | None = None, words:
             " scores say nothing"
         ]
         content |= {"generator": markov.GENERATOR, "seed": request.seed, "words": words}
-        build, source = partial(_blocks, request, step, partial(generated, request)), "stand-in"
+        build, source = partial(_blocks, request, size, step, partial(generated, request)), "stand-in"
     elif request.source == "hub":
         notes += hub.notes(request)
         content |= {"reader": READER, "words": words, **hub.content(request)}
-        build, source = partial(_blocks, request, step, partial(streamed, request)), "hub"
+        build, source = partial(_blocks, request, size, step, partial(streamed, request)), "hub"
     else:
         corpus = texts.find(request.source)
         content |= {"reader": READER, "words": words, "files": digest_of(corpus.files)}
-        build = partial(_blocks, request, step, partial(read, corpus))
+        build = partial(_blocks, request, size, step, partial(read, corpus))
     found = prepared(cache, request.name, content, build, measure)
     data = task_data(found, source, request.limit, measure, notes)
     if not words:
@@ -82,7 +93,8 @@ def describe(example: Example) -> str:
 
 def verify(data: TaskData, request: DataRequest, **options: Any) -> list[Check]:
     """Everything that can be checked of bytes. Windows that a corpus has twice are listed."""
-    checks = sequence_checks(data, request, VOCABULARY)
+    longest = max(request.length, options.get("eval_length") or 0)
+    checks = sequence_checks(data, dataclasses.replace(request, length=longest), VOCABULARY)
     return [Check(check.name, check.name == "duplicates" or check.ok, check.found) for check in checks]
 
 
@@ -97,9 +109,10 @@ def words_of(split: Split) -> int:
     return max(1, count)
 
 
-def _blocks(request: DataRequest, stride: int, documents: Any) -> Iterator[tuple[str, Block]]:
+def _blocks(request: DataRequest, size: int, stride: int, documents: Any) -> Iterator[tuple[str, Block]]:
     for name, most in zip(SPLITS, request.examples, strict=True):
-        cut = windows(documents(name), request.length, request.length if name == "train" else stride)
+        lengths = (request.length, request.length) if name == "train" else (size, stride)
+        cut = windows(documents(name), *lengths)
         yield from ((name, block) for block in blocks(cut, most))
 
 

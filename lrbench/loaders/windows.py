@@ -55,6 +55,8 @@ def checked_stride(stride: int | None, length: int) -> int:
     """
     if stride is not None and not 1 <= stride <= length:
         raise SpecError(f"data.options.stride {stride}: windows have {length} tokens", f"choose 1 to {length}")
+    if length < 1:
+        raise SpecError(f"data.options.eval_length {length}: no window", "choose at least 1")
     return stride or length
 
 
