@@ -220,12 +220,12 @@ def test_a_tiny_run_ends_in_bits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("drawing", "steps", "rate", "low", "high"),
-    [("noise", 80, 3e-3, 7.99, 8.01), ("constant", 110, 1e-2, 0.003, 0.1)],
+    [("noise", 130, 3e-3, 7.99, 8.01), ("constant", 160, 1e-2, 0.003, 0.1)],
 )
 def test_noise_costs_eight_bits_and_constants_next_to_nothing(
     call: Called, drawing: str, steps: int, rate: float, low: float, high: float
 ) -> None:
-    sets = {"data.options.drawing": drawing, "data.examples": "[500,4,16]", "model.positions": "rotary"}
+    sets = {"data.options.drawing": drawing, "data.examples": "[1000,4,16]", "model.positions": "rotary"}
     sets |= {"train.lr": rate, "train.batch": 4, "train.schedule": "cosine", "train.eval_every": 200}
     flags = [part for key, value in sets.items() for part in ("--set", f"{key}={value}")]
     given = ("-m", "local[window=8]", "-t", "cifar10-density", "--preset", "tiny", "--steps", steps, "--threads", 1)
