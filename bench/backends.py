@@ -143,7 +143,8 @@ def bar(pair: Pair, ours: ScalePoint, peer: ScalePoint, identity: ScalePoint, sh
     mine, theirs, floor = (point.time_ms.median if point.time_ms else math.nan for point in (ours, peer, identity))
     above = (mine - floor) / (theirs - floor)
     kept = ratio.mean <= 0 and memory <= 1 and above <= share
-    time = f"{math.exp(ratio.mean):.2f} ({math.exp(ratio.low):.2f} to {math.exp(ratio.high):.2f})"
+    interval = f" ({math.exp(ratio.low):.2f} to {math.exp(ratio.high):.2f})" if math.isfinite(ratio.low) else ""
+    time = f"{math.exp(ratio.mean):.2f}{interval}"
     return (
         f"| {pair.ours} | {pair.peer} | {ours.length} | {mine:,.0f} / {theirs:,.0f} | {time} | {memory:.2f}"
         f" | {above:.2f} | {share} | {'kept' if kept else 'missed'} |"
