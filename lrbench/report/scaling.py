@@ -15,6 +15,7 @@ from lrbench.scaling.beyond import FARTHEST
 from lrbench.scaling.pace import trend
 
 LENGTHS = 6  # columns of one table
+SHOWN_TREND = 0.01  # of the machine's pace: less of it moves no digit of an exponent
 FLAGS = {
     "contended": "more than a fifth of its blocks waited for a CPU",
     "denormals": "subnormal numbers in outputs or gradients, which CPUs are slow at",
@@ -278,7 +279,8 @@ def _about_study(record: StudyRecord) -> Iterator[str]:
     start, end = record.matmul_peak_flops.get("start"), record.matmul_peak_flops.get("end")
     if start and end:
         yield f"Matmul peak {start / 1e9:,.0f} GFLOP/s at the start, {end / 1e9:,.0f} at the end."
-    if drift := trend(record.lengths, record.matmul_pace_flops):
+    drift = trend(record.lengths, record.matmul_pace_flops)
+    if abs(drift) >= SHOWN_TREND:
         yield (
             f"While the lengths grew, the machine's own pace went as n^{drift:+.2f}: the intervals of exponents of time"
             " allow for that."
