@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
+LARGE = 1e6  # perplexities from here on are told by their size
 MetricName = Literal["accuracy", "bits_per_dim", "bits_per_byte", "perplexity"]
 
 
@@ -35,7 +36,9 @@ def shown(name: MetricName, value: float) -> str:
     """A value as tables have it: accuracy in per cent with one digit, bits with three, perplexity with two."""
     if name == "accuracy":
         return f"{100 * value:.1f}"
-    return f"{value:.2f}" if name == "perplexity" else f"{value:.3f}"
+    if name == "perplexity":
+        return f"{value:.2f}" if value < LARGE else f"{value:.2e}"
+    return f"{value:.3f}"
 
 
 def with_unit(name: MetricName, value: float) -> str:

@@ -237,6 +237,7 @@ class TestMetrics:
         assert metrics.with_unit("accuracy", 0.4621) == "46.2%"
         assert metrics.with_unit("bits_per_dim", 2.9134) == "2.913 bits per dimension"
         assert metrics.with_unit("perplexity", 18.7) == "perplexity 18.70"
+        assert metrics.with_unit("perplexity", 3463852021887.07) == "perplexity 3.46e+12"
 
     def test_the_best_is_the_highest_accuracy_and_the_lowest_of_all_else(self) -> None:
         assert metrics.best("accuracy", [0.1, 0.3]) == 0.3
