@@ -61,9 +61,9 @@ class Linear(Running):
                     k = k.masked_fill(~mask[:, None, :, None], 0.0)
                 mixed = ops.causal_kernel_attention(q, k, v, self.level(q))
             else:
-                mixed = self.split(
-                    _Both.apply(*(x.transpose(1, 2).flatten(-2) for x in (q, k, v)), mask, self.cfg.heads)
-                )
+                q, k, v = (x.transpose(1, 2).flatten(-2) for x in (q, k, v))
+                sums, total = _Sums.apply(k, v, mask, self.cfg.heads)
+                mixed = self.split(_Share.apply(q, sums, total, self.cfg.heads))
             return F.dropout(mixed, self.cfg.dropout, self.training).to(kept)
 
     def level(self, q: Float[Tensor, "rows heads seq head_dim"]) -> Float[Tensor, "rows heads seq"] | None:
@@ -106,70 +106,97 @@ class EluPlusOne(torch.autograd.Function):
         return (grad * value.clamp(max=1.0)).to(ctx.dtype)
 
 
-class _Both(torch.autograd.Function):
-    """Attention without direction on unsplit heads, by hand and by tiles.
+class _Sums(torch.autograd.Function):
+    """S = Σ φk vᵀ and s = Σ φk over all keys of unsplit heads, by tiles; a padded key has φk = 0.
 
-    y = φq S / φq·s with S = Σ φk vᵀ and s = Σ φk; a padded key has φk = 0. Going back with u = g / φq·s:
-    dφq = u Sᵀ - (u·y) s, dS = Σ φq uᵀ, ds = -Σ (u·y) φq, dv = φk dS, dφk = v dSᵀ + ds. The slope of φ is min(φ, 1).
+    Going back dv = φk dS and dφk = v dSᵀ + ds. Apart from `_Share`, whose tensors are gone when this one goes back.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        k: Float[Tensor, "rows seq width"],
+        v: Float[Tensor, "rows seq width"],
+        mask: Bool[Tensor, "rows seq"] | None,
+        heads: int,
+    ) -> tuple[Float[Tensor, "units head_dim head_dim"], Float[Tensor, "units head_dim"]]:
+        """Sums in at least float32, one unit a row and head."""
+        rows, _, width = k.shape
+        kind, wide = ops.compact(v.dtype), ops.wide(v.dtype)
+        apart, _ = _layouts(rows, heads)
+        phi, tiles = torch.empty_like(k, dtype=kind), _tiles(k)
+        sums, total = k.new_zeros(rows * heads, *2 * [width // heads], dtype=wide), k.new_zeros(rows, width, dtype=wide)
+        for tile in tiles:
+            features = _features(k[:, tile], phi[:, tile])
+            if mask is not None:
+                # elu(0) + 1 is 1: a padded key would stay in the normaliser
+                features.masked_fill_(~mask[:, tile, None], 0.0)
+            sums += apart(features).transpose(-1, -2) @ apart(v[:, tile].to(kind))
+            total += features.sum(1, dtype=wide)
+        ctx.save_for_backward(phi, v)
+        ctx.heads, ctx.tiles, ctx.dtype = heads, tiles, k.dtype
+        return sums, total.view(rows * heads, -1)
+
+    @staticmethod
+    def backward(ctx: Any, d_sums: Tensor, d_total: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        """Each key and value has a part in the sums."""
+        phi, v = ctx.saved_tensors
+        apart, together = _layouts(len(v), ctx.heads)
+        d_k, d_v = torch.empty_like(phi, dtype=ctx.dtype), torch.empty_like(v)
+        narrow = d_sums.to(phi.dtype)
+        for tile in ctx.tiles:
+            d_v[:, tile].unflatten(-1, (ctx.heads, -1)).copy_(together(apart(phi[:, tile]) @ narrow))
+            d_features = (apart(v[:, tile].to(phi.dtype)) @ narrow.transpose(-1, -2)) + d_total[:, None]
+            _through(phi[:, tile], together(d_features), d_k[:, tile])
+        return d_k, d_v, None, None
+
+
+class _Share(torch.autograd.Function):
+    """y = φq S / φq·s for each query of unsplit heads, by tiles.
+
+    Going back with u = g / φq·s: dφq = u Sᵀ - (u·y) s, dS = Σ φq uᵀ, ds = -Σ (u·y) φq.
     """
 
     @staticmethod
     def forward(
         ctx: Any,
         q: Float[Tensor, "rows seq width"],
-        k: Float[Tensor, "rows seq width"],
-        v: Float[Tensor, "rows seq width"],
-        mask: Bool[Tensor, "rows seq"] | None,
+        sums: Float[Tensor, "units head_dim head_dim"],
+        total: Float[Tensor, "units head_dim"],
         heads: int,
     ) -> Float[Tensor, "rows seq width"]:
-        """Sums over all keys, then each query's share of them."""
-        rows, seq, width = q.shape
-        kind, wide = ops.compact(v.dtype), ops.wide(v.dtype)
+        """Each query's share of the sums, in the type of q."""
+        rows, seq, _ = q.shape
         apart, together = _layouts(rows, heads)
-        tiles = _tiles(q)
-        phi_q, phi_k = (torch.empty_like(x, dtype=kind) for x in (q, k))
-        sums, total = q.new_zeros(rows * heads, *2 * [width // heads], dtype=wide), q.new_zeros(rows, width, dtype=wide)
+        kind, tiles = ops.compact(q.dtype), _tiles(q)
+        phi, out, inverse = torch.empty_like(q, dtype=kind), torch.empty_like(q), total.new_empty(rows, seq, heads, 1)
+        narrow, weight = sums.to(kind), total[..., None].to(kind)
         for tile in tiles:
-            features = _features(k[:, tile], phi_k[:, tile])
-            if mask is not None:
-                # elu(0) + 1 is 1: a padded key would stay in the normaliser
-                features.masked_fill_(~mask[:, tile, None], 0.0)
-            sums += apart(features).transpose(-1, -2) @ apart(v[:, tile].to(kind))
-            total += features.sum(1, dtype=wide)
-        out, inverse = torch.empty_like(v), total.new_empty(rows, seq, heads, 1)
-        narrow, weight = sums.to(kind), total.view(rows * heads, -1, 1).to(kind)
-        for tile in tiles:
-            features = apart(_features(q[:, tile], phi_q[:, tile]))
+            features = apart(_features(q[:, tile], phi[:, tile]))
             inverse[:, tile] = ops.inverse_weight(together(features @ weight))
             torch.mul(together(features @ narrow), inverse[:, tile], out=out[:, tile].unflatten(-1, (heads, -1)))
-        ctx.save_for_backward(phi_q, phi_k, v, out, inverse, narrow, total)
+        ctx.save_for_backward(phi, out, inverse, narrow, total)
         ctx.heads, ctx.tiles, ctx.dtype = heads, tiles, q.dtype
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Float[Tensor, "rows seq width"]) -> tuple[Tensor, Tensor, Tensor, None, None]:
-        """First the queries, which say what the sums are worth, then keys and values."""
-        phi_q, phi_k, v, out, inverse, sums, total = ctx.saved_tensors
-        rows, heads, kind = len(v), ctx.heads, phi_q.dtype
-        apart, together = _layouts(rows, heads)
-        d_q, d_k, d_v = (torch.empty_like(v, dtype=dtype) for dtype in (ctx.dtype, ctx.dtype, v.dtype))
-        d_sums, d_total = torch.zeros_like(sums, dtype=total.dtype), total.new_zeros(*sums.shape[:2], 1)
-        weight = total.view(rows * heads, 1, -1)
+    def backward(ctx: Any, grad: Float[Tensor, "rows seq width"]) -> tuple[Tensor, Tensor, Tensor, None]:
+        """The queries, and what the sums are worth."""
+        phi, out, inverse, sums, total = ctx.saved_tensors
+        heads, kind = ctx.heads, phi.dtype
+        apart, together = _layouts(len(out), heads)
+        d_q = torch.empty_like(out, dtype=ctx.dtype)
+        d_sums, d_total = torch.zeros_like(sums, dtype=total.dtype), torch.zeros_like(total)[..., None]
         for tile in ctx.tiles:
             share = grad[:, tile].unflatten(-1, (heads, -1)) * inverse[:, tile]
             pull = (share * out[:, tile].unflatten(-1, (heads, -1))).sum(-1, keepdim=True).neg_()
             share, pull = (x.transpose(1, 2).flatten(0, 1) for x in (share.to(kind), pull))
-            turned = apart(phi_q[:, tile]).transpose(-1, -2)
+            turned = apart(phi[:, tile]).transpose(-1, -2)
             d_sums += turned @ share
             d_total += turned @ pull.to(kind)
-            d_features = (share @ sums.transpose(-1, -2)).to(total.dtype).baddbmm_(pull, weight)
-            _through(phi_q[:, tile], together(d_features), d_q[:, tile])
-        narrow, d_total = d_sums.to(kind), d_total.transpose(-1, -2)
-        for tile in ctx.tiles:
-            d_v[:, tile].unflatten(-1, (heads, -1)).copy_(together(apart(phi_k[:, tile]) @ narrow))
-            d_features = (apart(v[:, tile].to(kind)) @ narrow.transpose(-1, -2)) + d_total
-            _through(phi_k[:, tile], together(d_features), d_k[:, tile])
-        return d_q, d_k, d_v, None, None
+            d_features = (share @ sums.transpose(-1, -2)).to(total.dtype).baddbmm_(pull, total[:, None])
+            _through(phi[:, tile], together(d_features), d_q[:, tile])
+        return d_q, d_sums, d_total.squeeze(-1), None
 
 
 def _tiles(x: Float[Tensor, "rows seq width"]) -> list[slice]:
