@@ -4,12 +4,15 @@ The rules are the Long-Range Arena's: sizes, layers and the task as on the card,
 than full attention has there, counted with and without position tables.
 """
 
+from typing import Any
+
 from lrbench.catalog import leaves
-from lrbench.records import Fairness, Parameters
+from lrbench.records import Fairness, Parameters, RunRecord
 from lrbench.specs import Preset, RunSpec
 
 MORE_PARAMETERS = 1.10
 NOT_A_DEVIATION = {"data.source", "train.micro_tokens"}  # genuine or generated; how an update is cut
+PROTOCOL = ("data", "model", "train", "dtype", "device", "compile", "threads")  # sections of a resolved run
 
 
 def deviations(card: Preset, resolved: Preset) -> list[str]:
@@ -37,3 +40,10 @@ def judge(deviating: list[str], parameters: Parameters, base: Parameters) -> Fai
 def preset(spec: RunSpec) -> Preset:
     """The part of a run that a card's preset fixes."""
     return Preset(data=spec.data, model=spec.model, train=spec.train)
+
+
+def protocol(record: RunRecord) -> dict[str, Any]:
+    """How a run was done, apart from its model and seed: runs that differ in any of it share no table."""
+    sections = leaves({name: record.spec.get(name) for name in PROTOCOL})
+    sections.pop("train.micro_tokens", None)
+    return {"card version": record.task.card_version, **sections}

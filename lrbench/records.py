@@ -3,7 +3,7 @@
 import json
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from lrbench.specs import Frozen
 
 log = logging.getLogger(__name__)
 
+LeftOut = Callable[[str, str], None]  # told of every file or line that is not read, and why
 Status = Literal["ok", "error", "oom", "timeout", "unsupported", "interrupted", "skipped"]
 
 
@@ -169,30 +170,40 @@ def write(record: RunRecord, folder: Path) -> None:
     write_atomic(folder / "record.json", dumps(record.to_json(), indent=1) + "\n")
 
 
-def read(path: Path) -> RunRecord | None:
+def warn(place: str, reason: str) -> None:
+    """Say in the log what is left out."""
+    log.warning("%s is left out: %s", place, reason)
+
+
+def read(path: Path, left_out: LeftOut = warn) -> RunRecord | None:
     """A record, or None with a warning that names the file if it is damaged or newer than this program.
 
     The record of a scaling study is none of a run, and no reason for a warning.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(found, dict) and str(found.get("schema")).startswith("lrbench.study/"):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(content, dict) and str(content.get("schema")).startswith("lrbench.study/"):
             return None
-        return RunRecord.model_validate(found)
+        return RunRecord.model_validate(content)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        log.warning("%s is left out: %s", path, why(error, "lrbench.run/1"))
+        left_out(str(path), why(error, "lrbench.run/1"))
         return None
 
 
 def load(places: Iterable[Path | str]) -> list[RunRecord]:
     """All run records below the given folders, in the order of their paths. Of a results folder only `runs` counts."""
+    return list(found(places).values())
+
+
+def found(places: Iterable[Path | str], left_out: LeftOut = warn) -> dict[Path, RunRecord]:
+    """As `load`, each record under its folder."""
     roots = [
         root / "runs" if (root / "runs").is_dir() else root for root in (Path(place).expanduser() for place in places)
     ]
-    found = sorted({path for root in roots for path in root.rglob("record.json")})
-    return [record for path in found if (record := read(path)) is not None]
+    paths = sorted({path for root in roots for path in root.rglob("record.json")})
+    return {path.parent: record for path in paths if (record := read(path, left_out)) is not None}
 
 
 def why(error: Exception, schema: str) -> str:

@@ -1,7 +1,6 @@
 """What a scaling study writes: `points.jsonl`, a line a point, and `record.json` with everything fitted to them."""
 
 import json
-import logging
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
@@ -10,10 +9,8 @@ from pydantic import Field
 
 from lrbench.files import write_atomic
 from lrbench.points import Level, Mode, ScalePoint
-from lrbench.records import Status, dumps, why
+from lrbench.records import LeftOut, Status, dumps, warn, why
 from lrbench.specs import Dtype, Frozen
-
-log = logging.getLogger(__name__)
 
 POINT_SCHEMA, STUDY_SCHEMA = "lrbench.scale/1", "lrbench.study/1"
 
@@ -233,18 +230,18 @@ def write(record: StudyRecord, environment: dict[str, Any], folder: Path) -> Non
     write_atomic(folder / "record.json", dumps(record.to_json(), indent=1) + "\n")
 
 
-def read(path: Path) -> StudyRecord | None:
+def read(path: Path, left_out: LeftOut = warn) -> StudyRecord | None:
     """A study's record, or None with a warning that names the file if it is damaged or newer than this program."""
     try:
         return StudyRecord.model_validate(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        log.warning("%s is left out: %s", path, why(error, STUDY_SCHEMA))
+        left_out(str(path), why(error, STUDY_SCHEMA))
         return None
 
 
-def read_points(path: Path) -> list[ScalePoint]:
+def read_points(path: Path, left_out: LeftOut = warn) -> list[ScalePoint]:
     """The points of a `points.jsonl`. A torn last line is what a kill leaves; any other bad line is named."""
     try:
         lines = path.read_bytes().split(b"\n")
@@ -258,7 +255,7 @@ def read_points(path: Path) -> list[ScalePoint]:
             found.append(ScalePoint.model_validate(json.loads(line.decode("utf-8"))))
         except ValueError as error:
             torn = " (torn)" if number == len(lines) else ""
-            log.warning("%s:%d is left out%s: %s", path, number, torn, why(error, POINT_SCHEMA))
+            left_out(f"{path}:{number}{torn}", why(error, POINT_SCHEMA))
     return found
 
 

@@ -1,46 +1,151 @@
-"""`lrbench report`: what the records say, as tables."""
+"""`lrbench report`: what the records say: tables here, or one page, a paper's tables and figures, data."""
 
-import json
+import logging
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lrbench.cli import options as opt
+from lrbench.errors import SpecError, UnknownName
 
 if TYPE_CHECKING:
     from lrbench.records import RunRecord
+    from lrbench.report.document import Document
 
 
 def command(
     results: Annotated[
         list[Path] | None, typer.Argument(help="Results folders. [default: $LRBENCH_RESULTS or results]")
     ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="File to write: .html, .md, .csv, .tex or .json. [default: print]")
+    ] = None,
+    form: Annotated[
+        str | None, typer.Option("--format", help="html, md, csv, latex, json; several by commas. [default: as --out]")
+    ] = None,
+    figures: Annotated[
+        Path | None, typer.Option("--figures", help="Folder for the charts as SVG, PDF and PNG.")
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option("--where", help="Runs to count: 'task=listops model~former seed<3'.")
+    ] = None,
     as_json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> int:
-    """Print the score tables of results folders.
+    """Turn records into one self-contained page, or print their tables.
 
-    Example: lrbench report results
+    Results of several machines and authors go together: lrbench report theirs/ ours/ --out report.html. Of two runs
+    of one model and seed the later one counts, and the report names both.
+
+    Example: lrbench report --out report.html
     """
     from lrbench.api import out_folder
-    from lrbench.records import load, strict
-    from lrbench.report.scores import comparisons
+    from lrbench.report.document import document
+    from lrbench.report.where import conditions
 
+    wanted = conditions(where or "")
+    files = _files(out, form, as_json)
+    _writable([*files.values(), *([figures / "figure"] if figures else [])])
     places = results or [out_folder(None)]
-    records = load(places)
-    if not records:
-        typer.echo(f"error: no records in {', '.join(map(str, places))}", err=True)
+    _there(places, given=bool(results))
+    found = document(places, wanted)
+    if found.material.empty:
+        typer.echo(
+            f"error: no records in {', '.join(map(str, places))}{' that meet --where' if where else ''}", err=True
+        )
         typer.echo("make some: lrbench run -m full,performer -t listops --preset tiny", err=True)
         return 1
-    if as_json:
-        tables = [{**asdict(table), "to_beat": table.to_beat} for table in comparisons(records)]
-        print(json.dumps(strict({"comparisons": tables}), indent=1, ensure_ascii=False, allow_nan=False))
-    else:
-        print_comparisons(records)
+    _write(found, files)
+    if figures:
+        _draw(found, figures)
+    if not files:
+        print_document(found)
     return 0
+
+
+def _files(out: Path | None, form: str | None, as_json: bool) -> dict[str, Path | None]:
+    """Where each format goes; None is stdout."""
+    from lrbench.report.formats import FORMATS
+
+    endings = {ending: name for name, (ending, _) in FORMATS.items()}
+    if as_json:
+        form = "json"
+    if form is None:
+        if out is None:
+            return {}
+        if out.suffix not in endings:
+            raise SpecError(f"--out {out}: no format is known by {out.suffix or 'no ending'}", "add --format html")
+        return {endings[out.suffix]: out}
+    names = [name.strip() for name in form.split(",") if name.strip()]
+    for name in names:
+        if name not in FORMATS:
+            raise UnknownName("format", name, FORMATS, "--format")
+    if out is None:
+        if len(names) != 1:
+            raise SpecError(f"--format {form}: several formats need files", "add --out report")
+        return {names[0]: None}
+    if len(names) == 1:
+        return {names[0]: out}
+    return {name: out.with_suffix(FORMATS[name][0]) for name in names}
+
+
+def _writable(paths: Sequence[Path | None]) -> None:
+    """Try each place before any work, without leaving anything.
+
+    Raises:
+        SpecError
+    """
+    from lrbench.api import check_writable
+
+    for path in paths:
+        if path is None:
+            continue
+        if path.is_dir():
+            raise SpecError(f"--out {path}: is a folder", f"name a file, such as {path / 'report.html'}")
+        check_writable(path.parent)
+
+
+def _there(places: Sequence[Path], given: bool) -> None:
+    for place in places:
+        if given and not place.expanduser().exists():
+            raise SpecError(f"{place}: no such folder", "name a results folder")
+
+
+def _write(found: "Document", files: dict[str, Path | None]) -> None:
+    from lrbench.files import write_atomic
+    from lrbench.report.formats import FORMATS
+
+    for name, path in files.items():
+        text = FORMATS[name][1](found)
+        if path is None:
+            typer.echo(text.encode("utf-8"), nl=False)
+        else:
+            write_atomic(path, text)
+            typer.echo(path)
+
+
+def _draw(found: "Document", folder: Path) -> None:
+    from lrbench.report.figures import save
+
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # of fonts that lack a letter a figure shows a box
+    for path in save(found.charts, found.styles, folder):
+        typer.echo(path)
+
+
+def print_document(found: "Document") -> None:
+    """Score tables and scaling tables on stdout."""
+    from rich.console import Console
+
+    from lrbench.report.scaling import render
+
+    print_comparisons(found.material.records)
+    console = Console(highlight=False)
+    for study in found.material.studies:
+        for part in render(study.record, study.points):
+            console.print(part)
+        console.print()
 
 
 def print_comparisons(records: "Sequence[RunRecord]") -> None:

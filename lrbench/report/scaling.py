@@ -37,22 +37,22 @@ Cell = Callable[[ScalePoint], str]
 def render(record: StudyRecord, points: Sequence[ScalePoint]) -> Iterator[RenderableType]:
     """Every table of a study, and what has to be said about it."""
     curves = by_model(points)
-    yield Text(_title(record), style="bold")
+    yield Text(title(record), style="bold")
     for lengths in _chunks(record.lengths):
         yield _grid("time, ms", curves, lengths, _time)
     for lengths in _chunks(record.lengths):
         yield _grid("memory, MiB", curves, lengths, _memory)
-    yield from (Text(line, style="dim") for line in _about_points(points))
+    yield from (Text(line, style="dim") for line in about_points(points))
     yield _exponents(record)
-    if any(_tails(model) != (None, None) for model in record.models.values()):
+    if any(tails(model) != (None, None) for model in record.models.values()):
         yield _far_end(record)
-    yield from (Text(line, style="dim") for line in _about_exponents(record))
+    yield from (Text(line, style="dim") for line in about_exponents(record))
     if any(model.crossover for model in record.models.values()):
         yield _crossovers(record)
     yield _longest(record)
     if record.drift:
         yield from _drift(record.drift)
-    yield from (Text(line, style="dim") for line in _about_study(record))
+    yield from (Text(line, style="dim") for line in about_study(record))
 
 
 def number(value: float) -> str:
@@ -67,7 +67,8 @@ def outcome(point: ScalePoint) -> str:
     return SHORT.get(point.status, point.status) + ("*" if point.predicted else "")
 
 
-def _title(record: StudyRecord) -> str:
+def title(record: StudyRecord) -> str:
+    """What was measured."""
     batch = f"{record.tokens} tokens" if record.tokens else f"batch {record.batch}"
     what = {"forward": "forward", "train": "forward and backward", "stream": "streaming"}[record.mode]
     timed = "one attention layer" if record.level == "layer" else "a whole model of two layers"
@@ -115,7 +116,8 @@ def _marked(point: ScalePoint, text: str) -> str:
     return text + ("!" if {"contended", "precision_missed"} & set(point.flags) else "")
 
 
-def _about_points(points: Sequence[ScalePoint]) -> Iterator[str]:
+def about_points(points: Sequence[ScalePoint]) -> Iterator[str]:
+    """What marks in tables of times and memory mean, and what points say of themselves."""
     real = [point for point in points if not point.control]
     if any(point.predicted for point in real):
         yield "* foreseen, and not run."
@@ -136,18 +138,20 @@ def _exponents(record: StudyRecord) -> Table:
     table = _new_table("exponent of", "time", "95 %", "like", "memory", "95 %")
     for name, model in record.models.items():
         # what memory is like its exponent says well enough, and eighty columns hold no more
-        table.add_row(escape(name), *_exponent(model.time), *_exponent(model.memory)[:2])
+        table.add_row(escape(name), *exponent_cells(model.time), *exponent_cells(model.memory)[:2])
     return table
 
 
-def _exponent(fit: Fit | None) -> list[str]:
+def exponent_cells(fit: Fit | None) -> list[str]:
+    """An exponent with its mark, its interval, and the laws that it is like."""
     if fit is None or fit.exponent is None:
         return ["–", "–", "–"]
     mark = {"loglog": "", "offset": "o", "side": "c"}[fit.headline]
-    return [f"{fit.exponent:.2f}{mark}", _interval(fit.ci_low, fit.ci_high), ", ".join(fit.consistent_with) or "–"]
+    return [f"{fit.exponent:.2f}{mark}", interval_text(fit.ci_low, fit.ci_high), ", ".join(fit.consistent_with) or "–"]
 
 
-def _about_exponents(record: StudyRecord) -> Iterator[str]:
+def about_exponents(record: StudyRecord) -> Iterator[str]:
+    """What marks in the table of exponents mean, and what was found out about single models."""
     found = [fit for model in record.models.values() for fit in (model.time, model.memory) if fit]
     if any(fit.headline == "offset" for fit in found):
         yield "o above a constant overhead, which is more than a tenth of the time at the smallest length."
@@ -163,23 +167,27 @@ def _about_exponents(record: StudyRecord) -> Iterator[str]:
 
 
 def _far_end(record: StudyRecord) -> Table:
-    first = min(tail.lengths[0] for model in record.models.values() for tail in _tails(model) if tail)
+    first = min(tail.lengths[0] for model in record.models.values() for tail in tails(model) if tail)
     table = _new_table(f"from {first} on", "time", "95 %", "memory", "95 %")
     for name, model in record.models.items():
-        table.add_row(escape(name), *(cell for tail in _tails(model) for cell in _segment(tail)))
+        table.add_row(escape(name), *(cell for tail in tails(model) for cell in segment_cells(tail)))
     return table
 
 
-def _tails(model: ModelFits) -> tuple[Exponent | None, Exponent | None]:
+def tails(model: ModelFits) -> tuple[Exponent | None, Exponent | None]:
     """The exponents of the longest lengths, in time and in memory."""
     return (model.time.tail if model.time else None, model.memory.tail if model.memory else None)
 
 
-def _segment(segment: Exponent | None) -> list[str]:
-    return ["–", "–"] if segment is None else [f"{segment.exponent:.2f}", _interval(segment.ci_low, segment.ci_high)]
+def segment_cells(segment: Exponent | None) -> list[str]:
+    """An exponent and its interval."""
+    return (
+        ["–", "–"] if segment is None else [f"{segment.exponent:.2f}", interval_text(segment.ci_low, segment.ci_high)]
+    )
 
 
-def _interval(low: float | None, high: float | None) -> str:
+def interval_text(low: float | None, high: float | None) -> str:
+    """Both ends, or a dash."""
     return "–" if low is None or high is None else f"{low:.2f} to {high:.2f}"
 
 
@@ -202,14 +210,14 @@ def _crossovers(record: StudyRecord) -> Table:
 
 def _longest(record: StudyRecord) -> Table:
     budgets = [within.budget_bytes for within in next(iter(record.models.values())).longest_within]
-    table = _new_table("longest length", "measured", *(f"in {_size(budget)}" for budget in budgets))
+    table = _new_table("longest length", "measured", *(f"in {size_text(budget)}" for budget in budgets))
     for name, model in record.models.items():
         measured = "none" if model.longest_fitted is None else str(model.longest_fitted)
-        table.add_row(escape(name), measured, *(_within(within) for within in model.longest_within))
+        table.add_row(escape(name), measured, *(within_cell(within) for within in model.longest_within))
     return table
 
 
-def _within(within: Within) -> str:
+def within_cell(within: Within) -> str:
     """`~`: between two measured or predicted lengths, `>` at least, `(…)` extrapolated, and never more than twice."""
     if within.length is None:
         return "–" if within.over is None else f"<{within.over}"
@@ -220,7 +228,8 @@ def _within(within: Within) -> str:
     return f"~{within.estimate}"
 
 
-def _size(size: int) -> str:
+def size_text(size: int) -> str:
+    """Bytes in a unit that suits them."""
     for unit, scale in (("GiB", 2**30), ("MiB", 2**20)):
         if size >= scale:
             return f"{size / scale:.3g} {unit}"
@@ -232,7 +241,7 @@ def _outgrown(record: StudyRecord) -> Iterator[str]:
     places: dict[str, list[int]] = {}
     for model in record.models.values():
         for found in model.outgrown:
-            places.setdefault(f"{found.what} ({_size(found.size_bytes)})", []).append(found.at)
+            places.setdefault(f"{found.what} ({size_text(found.size_bytes)})", []).append(found.at)
     texts = [f"{what} {_range(lengths)}" for what, lengths in places.items()]
     if texts:
         yield f"The first lengths whose memory exceeds {', '.join(texts)}."
@@ -253,14 +262,15 @@ def _drift(drift: Drift) -> Iterator[RenderableType]:
     if moved:
         table = _new_table("change", "length", "of", "factor", "95 %")
         for change in moved:
-            interval = _interval(change.ci_low, change.ci_high)
+            interval = interval_text(change.ci_low, change.ci_high)
             table.add_row(escape(change.model), str(change.length), change.what, f"{change.factor:.2f}", interval)
         yield table
     if drift.differs:
         yield Text(f"The machines differ in {', '.join(drift.differs)}: changes in time prove nothing.", style="yellow")
 
 
-def _about_study(record: StudyRecord) -> Iterator[str]:
+def about_study(record: StudyRecord) -> Iterator[str]:
+    """How far its numbers are to be trusted."""
     if any(within.extrapolated for model in record.models.values() for within in model.longest_within):
         yield "~ between lengths that were measured or predicted; (…) extrapolated, at most twice as far as measured."
     yield "Memory is what the operation adds to its inputs and parameters; what fits counts those too."

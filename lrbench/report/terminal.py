@@ -26,8 +26,7 @@ def render(comparison: Comparison) -> Iterator[RenderableType]:
 
 def _title(comparison: Comparison) -> str:
     test = f", {comparison.test_examples:,} test examples" if comparison.test_examples else ""
-    sources = f", {' and '.join(comparison.sources)} data" if comparison.sources else ""
-    return f"{comparison.task}, preset {comparison.preset}{sources}{test}: {metrics.unit(comparison.metric)}"
+    return f"{comparison.title}{test}: {metrics.unit(comparison.metric)}"
 
 
 def _table(comparison: Comparison) -> Table:

@@ -1,0 +1,39 @@
+"""The document as one HTML page that needs nothing else: styles, scripts and plotly.js are part of it."""
+
+import json
+from importlib.resources import files
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+from lrbench._version import __version__
+from lrbench.records import strict
+from lrbench.report.document import QUESTION, Document
+from lrbench.report.plotted import library, plotted
+
+
+def page(document: Document) -> str:
+    """The whole page. Whatever comes from records is escaped by the template, or by JSON within a script."""
+    environment = Environment(
+        loader=PackageLoader("lrbench.report", "assets"),
+        autoescape=select_autoescape(["html"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    charts = [plotted(chart, document.styles) for chart in document.charts]
+    models = [{"name": name, "colour": style.colour} for name, style in document.styles.items()]
+    return environment.get_template("page.html").render(
+        document=document,
+        question=QUESTION,
+        version=__version__,
+        style=_asset("page.css"),
+        script=_asset("page.js"),
+        plotly=library() if charts else "",
+        # within a script, < could end it
+        charts=json.dumps(strict(charts), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
+        models=models,
+    )
+
+
+def _asset(name: str) -> str:
+    return files("lrbench.report").joinpath("assets", name).read_text(encoding="utf-8")
