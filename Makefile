@@ -34,8 +34,10 @@ lint: $(READY) ## style, types, who imports whom, and that every YAML file parse
 	$(BIN)/lint-imports
 	$(BIN)/python -c 'import pathlib, yaml; [yaml.safe_load(p.read_bytes()) for d in ("tasks", "configs", ".github") for p in pathlib.Path(d).rglob("*.y*ml")]'
 
-reproduce: $(READY) ## run the suite configs/reproduce.yaml on the CPU and report on it; records in results/reproduce
+reproduce: $(READY) ## run the suite configs/reproduce.yaml on the CPU; records and report.html in results/reproduce
 	$(BIN)/lrbench run --suite reproduce --device cpu --workers 2 --out results/reproduce
+	$(BIN)/lrbench scale --suite reproduce --out results/reproduce
+	$(BIN)/lrbench report results/reproduce --out results/reproduce/report.html
 
 bench: $(READY) $(PEERS) ## time the harness, all backends beside other packages, and the measuring core: hours, quiet machine
 	$(BIN)/python bench/run.py

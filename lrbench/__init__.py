@@ -1,14 +1,14 @@
 """Which attention pays off for my data, at my length, on my hardware?
 
-`run`, `scale`, `attention` and `load_results` are the calls that the commands make; each is imported when it is first
-used.
+`run`, `scale`, `report`, `attention` and `load_results` are the calls that the commands make; each is imported when it
+is first used.
 """
 
 from typing import Any
 
 from lrbench._version import __version__
 
-__all__ = ["__version__", "attention", "load_results", "run", "scale"]
+__all__ = ["__version__", "attention", "load_results", "report", "run", "scale"]
 
 
 def __getattr__(name: str) -> Any:

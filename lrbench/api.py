@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from lrbench.loaders.base import TaskData
+    from lrbench.reporting.document import Document
 
 log = logging.getLogger(__name__)
 PLACES = {"local": None, "ray": "ray", "slurm": "submitit"}  # where cells run, and the package that takes
@@ -162,6 +163,25 @@ def load_results(*places: Path | str) -> "pd.DataFrame":
     import pandas as pd
 
     return pd.json_normalize([record.to_json() for record in load(places or [out_folder(None)])])
+
+
+def report(*places: Path | str, where: str = "") -> "Document":
+    """What `lrbench report` says of some results folders; in a notebook it shows itself as the page.
+
+    Args:
+        places: results folders; by default that of the command.
+        where: runs to count, as `--where`.
+
+    Returns:
+        The document, with its `comparisons`, `findings` and `tables`.
+
+    Raises:
+        SpecError: no condition is written like that.
+    """
+    from lrbench.reporting.document import document
+    from lrbench.reporting.where import conditions
+
+    return document([Path(place).expanduser() for place in places or [out_folder(None)]], conditions(where))
 
 
 def scale(

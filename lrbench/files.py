@@ -52,6 +52,11 @@ def write_new(path: Path, text: str) -> None:
         aside.unlink(missing_ok=True)
 
 
+def told(path: Path) -> str:
+    """The path as text that any encoding of Unicode can hold, whatever the locale made of its bytes."""
+    return str(path).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 def digest(path: Path) -> str:
     """The sha256 of a file's content."""
     found = hashlib.sha256()

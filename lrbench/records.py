@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from lrbench.files import write_atomic
+from lrbench.files import told, write_atomic
 from lrbench.specs import Frozen
 
 log = logging.getLogger(__name__)
@@ -188,7 +188,7 @@ def read(path: Path, left_out: LeftOut = warn) -> RunRecord | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        left_out(str(path), why(error, "lrbench.run/1"))
+        left_out(told(path), why(error, "lrbench.run/1"))
         return None
 
 

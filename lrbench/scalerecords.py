@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from lrbench.files import write_atomic
+from lrbench.files import told, write_atomic
 from lrbench.points import Level, Mode, ScalePoint
 from lrbench.records import LeftOut, Status, dumps, warn, why
 from lrbench.specs import Dtype, Frozen
@@ -237,7 +237,7 @@ def read(path: Path, left_out: LeftOut = warn) -> StudyRecord | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        left_out(str(path), why(error, STUDY_SCHEMA))
+        left_out(told(path), why(error, STUDY_SCHEMA))
         return None
 
 
@@ -255,7 +255,7 @@ def read_points(path: Path, left_out: LeftOut = warn) -> list[ScalePoint]:
             found.append(ScalePoint.model_validate(json.loads(line.decode("utf-8"))))
         except ValueError as error:
             torn = " (torn)" if number == len(lines) else ""
-            left_out(f"{path}:{number}{torn}", why(error, POINT_SCHEMA))
+            left_out(f"{told(path)}:{number}{torn}", why(error, POINT_SCHEMA))
     return found
 
 

@@ -86,7 +86,7 @@ def test_the_same_for_machines(call: Callable[..., Called]) -> None:
 def test_many_backends_are_a_line_each_and_failures_in_full() -> None:
     from rich.console import Console
 
-    from lrbench.report.checks import render
+    from lrbench.reporting.checks import render
 
     finding = gate.Finding(
         name="causality", status="failed", measured=None, bound=1e-5, sense="at most", detail="[x]" * 40, line=""

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from lrbench import stats
 from lrbench.records import RunRecord
-from lrbench.report.scores import Comparison, comparisons
-from lrbench.report.terminal import render
+from lrbench.reporting.scores import Comparison, comparisons
+from lrbench.reporting.terminal import render
 
 
 def record(model: str = "full", seed: int = 0, correct: int | None = 50, **more: Any) -> RunRecord:

@@ -51,7 +51,7 @@ def command(
 
 
 def _print(answers: "Sequence[Answer]") -> None:
-    from lrbench.report.checks import render
+    from lrbench.reporting.checks import render
 
     console = Console(highlight=False)
     for part in render(answers):

@@ -31,7 +31,7 @@ def command(
     from lrbench import compare
     from lrbench.quantities import parse_share
     from lrbench.records import load, strict
-    from lrbench.report import changes
+    from lrbench.reporting import changes
 
     if fail_on not in (None, "regression"):
         raise SpecError(f"--fail-on {fail_on}: unknown", "choose regression")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from lrbench.cli import options as opt
-from lrbench.errors import LrbenchError, UnknownName
+from lrbench.errors import LrbenchError, SpecError, UnknownName
 
 KINDS = ("models", "tasks", "suites", "runs")
 
@@ -15,6 +15,7 @@ KINDS = ("models", "tasks", "suites", "runs")
 def command(
     kind: Annotated[str | None, typer.Argument(help="models, tasks, suites or runs. [default: all but runs]")] = None,
     results: Annotated[list[Path] | None, typer.Argument(help="For runs: results folders.")] = None,
+    where: opt.Where = None,
     as_json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> int:
@@ -24,7 +25,9 @@ def command(
     """
     if kind is not None and kind not in KINDS:
         raise UnknownName("kind", kind, KINDS)
-    found = {name: _rows(name, results) for name in ([kind] if kind else KINDS[:-1])}
+    if where is not None and kind != "runs":
+        raise SpecError("--where: only runs have conditions", "lrbench list runs --where 'task=listops'")
+    found = {name: _rows(name, results, where) for name in ([kind] if kind else KINDS[:-1])}
     if as_json:
         print(json.dumps(found, indent=1, ensure_ascii=False))
         return 0
@@ -33,7 +36,7 @@ def command(
     return 0
 
 
-def _rows(kind: str, results: list[Path] | None) -> list[dict[str, Any]]:
+def _rows(kind: str, results: list[Path] | None, where: str | None) -> list[dict[str, Any]]:
     from lrbench import catalog
     from lrbench.registry import backends
 
@@ -43,7 +46,7 @@ def _rows(kind: str, results: list[Path] | None) -> list[dict[str, Any]]:
         return [_task(name) for name in catalog.names("tasks")]
     if kind == "suites":
         return [_suite(name) for name in catalog.names("configs")]
-    return _runs(results)
+    return _runs(results, where)
 
 
 def _task(name: str) -> dict[str, Any]:
@@ -69,19 +72,26 @@ def _suite(name: str) -> dict[str, Any]:
         return {"name": name, "summary": f"broken: {error.message}", "broken": True}
 
 
-def _runs(results: list[Path] | None) -> list[dict[str, Any]]:
+def _runs(results: list[Path] | None, where: str | None) -> list[dict[str, Any]]:
     from lrbench.api import out_folder
     from lrbench.metrics import with_unit
-    from lrbench.records import load
-    from lrbench.report.scores import label
+    from lrbench.reporting.material import gather
+    from lrbench.reporting.scores import label, metric_of
+    from lrbench.reporting.where import conditions
 
     rows = []
-    for record in load(results or [out_folder(None)]):
-        metric = record.spec["task"]["metric"]["name"]
+    for folder, record in gather(results or [out_folder(None)], conditions(where or "")).runs.items():
+        metric = metric_of(record)
         test = with_unit(metric, record.metrics.test.value(metric)) if record.metrics else record.reason
         name = f"{record.task.name}/{label(record)}/{record.run_id}"
         rows.append(
-            {"name": name, "summary": f"{record.status} {test}", "status": record.status, "run_id": record.run_id}
+            {
+                "name": name,
+                "summary": f"{record.status} {test}",
+                "status": record.status,
+                "run_id": record.run_id,
+                "folder": str(folder),
+            }
         )
     return rows
 

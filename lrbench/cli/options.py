@@ -18,3 +18,6 @@ Sets = Annotated[
     list[str] | None, typer.Option("--set", help="Any field of the resolved config: train.steps=200. Repeatable.")
 ]
 Limit = Annotated[str | None, typer.Option("--limit", help="Examples of each split: a count, or a fraction below 1.")]
+Where = Annotated[
+    str | None, typer.Option("--where", help="Runs that count: 'task=listops model~former seed<3 accuracy>0.4'.")
+]

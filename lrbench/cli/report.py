@@ -12,7 +12,7 @@ from lrbench.errors import SpecError, UnknownName
 
 if TYPE_CHECKING:
     from lrbench.records import RunRecord
-    from lrbench.report.document import Document
+    from lrbench.reporting.document import Document
 
 
 def command(
@@ -28,9 +28,7 @@ def command(
     figures: Annotated[
         Path | None, typer.Option("--figures", help="Folder for the charts as SVG, PDF and PNG.")
     ] = None,
-    where: Annotated[
-        str | None, typer.Option("--where", help="Runs to count: 'task=listops model~former seed<3'.")
-    ] = None,
+    where: opt.Where = None,
     as_json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> int:
@@ -42,8 +40,8 @@ def command(
     Example: lrbench report --out report.html
     """
     from lrbench.api import out_folder
-    from lrbench.report.document import document
-    from lrbench.report.where import conditions
+    from lrbench.reporting.document import document
+    from lrbench.reporting.where import conditions
 
     wanted = conditions(where or "")
     files = _files(out, form, as_json)
@@ -52,9 +50,8 @@ def command(
     _there(places, given=bool(results))
     found = document(places, wanted)
     if found.material.empty:
-        typer.echo(
-            f"error: no records in {', '.join(map(str, places))}{' that meet --where' if where else ''}", err=True
-        )
+        asked = " that meet --where" if where else ""
+        typer.echo(f"error: no records in {', '.join(map(str, places))}{asked}", err=True)
         typer.echo("make some: lrbench run -m full,performer -t listops --preset tiny", err=True)
         return 1
     _write(found, files)
@@ -67,7 +64,7 @@ def command(
 
 def _files(out: Path | None, form: str | None, as_json: bool) -> dict[str, Path | None]:
     """Where each format goes; None is stdout."""
-    from lrbench.report.formats import FORMATS
+    from lrbench.reporting.formats import FORMATS
 
     endings = {ending: name for name, (ending, _) in FORMATS.items()}
     if as_json:
@@ -115,7 +112,7 @@ def _there(places: Sequence[Path], given: bool) -> None:
 
 def _write(found: "Document", files: dict[str, Path | None]) -> None:
     from lrbench.files import write_atomic
-    from lrbench.report.formats import FORMATS
+    from lrbench.reporting.formats import FORMATS
 
     for name, path in files.items():
         text = FORMATS[name][1](found)
@@ -127,7 +124,7 @@ def _write(found: "Document", files: dict[str, Path | None]) -> None:
 
 
 def _draw(found: "Document", folder: Path) -> None:
-    from lrbench.report.figures import save
+    from lrbench.reporting.figures import save
 
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # of fonts that lack a letter a figure shows a box
     for path in save(found.charts, found.styles, folder):
@@ -138,7 +135,7 @@ def print_document(found: "Document") -> None:
     """Score tables and scaling tables on stdout."""
     from rich.console import Console
 
-    from lrbench.report.scaling import render
+    from lrbench.reporting.scaling import render
 
     print_comparisons(found.material.records)
     console = Console(highlight=False)
@@ -152,8 +149,8 @@ def print_comparisons(records: "Sequence[RunRecord]") -> None:
     """Every table that the records make, on stdout."""
     from rich.console import Console
 
-    from lrbench.report.scores import comparisons
-    from lrbench.report.terminal import render
+    from lrbench.reporting.scores import comparisons
+    from lrbench.reporting.terminal import render
 
     console = Console(highlight=False)
     for table in comparisons(records):

@@ -213,7 +213,7 @@ def _print(measured: "Sequence[Measured]", as_json: bool) -> None:
     else:
         from rich.console import Console
 
-        from lrbench.report.scaling import render
+        from lrbench.reporting.scaling import render
 
         console = Console(highlight=False)
         for one in measured:

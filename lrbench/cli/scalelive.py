@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lrbench.points import PointSpec, ScalePoint
-from lrbench.report.scaling import number, outcome
+from lrbench.reporting.scaling import number, outcome
 from lrbench.scalefits import peak_bytes
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from lrbench import metrics
 from lrbench.metrics import MetricName
-from lrbench.report.averages import Average, averages
-from lrbench.report.published import COMPARABLE_PRESET, Published
-from lrbench.report.scores import Comparison, Row
-from lrbench.report.tables import Body, Cell, Table, row
+from lrbench.reporting.averages import Average, averages
+from lrbench.reporting.published import COMPARABLE_PRESET, Published
+from lrbench.reporting.scores import Comparison, Row
+from lrbench.reporting.tables import Body, Cell, Table, row
 
 NONE = Cell("–")
 STANDINGS = {

@@ -10,7 +10,7 @@ from typing import Any, get_args
 from lrbench.errors import SpecError, UnknownName
 from lrbench.metrics import MetricName
 from lrbench.records import RunRecord
-from lrbench.report.scores import label
+from lrbench.reporting.scores import label
 
 SHORT = {
     "task": "task.name",

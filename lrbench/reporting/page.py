@@ -7,14 +7,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from lrbench._version import __version__
 from lrbench.records import strict
-from lrbench.report.document import QUESTION, Document
-from lrbench.report.plotted import library, plotted
+from lrbench.reporting.document import QUESTION, Document
+from lrbench.reporting.plotted import library, plotted
 
 
 def page(document: Document) -> str:
     """The whole page. Whatever comes from records is escaped by the template, or by JSON within a script."""
     environment = Environment(
-        loader=PackageLoader("lrbench.report", "assets"),
+        loader=PackageLoader("lrbench.reporting", "assets"),
         autoescape=select_autoescape(["html"]),
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -36,4 +36,4 @@ def page(document: Document) -> str:
 
 
 def _asset(name: str) -> str:
-    return files("lrbench.report").joinpath("assets", name).read_text(encoding="utf-8")
+    return files("lrbench.reporting").joinpath("assets", name).read_text(encoding="utf-8")

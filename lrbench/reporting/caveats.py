@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from lrbench.report.material import Material
-from lrbench.report.scaling import title
-from lrbench.report.scores import Comparison, machine
+from lrbench.reporting.material import Material
+from lrbench.reporting.scaling import title
+from lrbench.reporting.scores import Comparison, machine
 
 ARENA = {"listops", "text", "retrieval", "image", "pathfinder32", "pathx"}
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from lrbench.points import ScalePoint
-from lrbench.report import scaling
-from lrbench.report.material import Study
-from lrbench.report.tables import Body, Cell, Table, row, slug
+from lrbench.reporting import scaling
+from lrbench.reporting.material import Study
+from lrbench.reporting.tables import Body, Cell, Table, row, slug
 from lrbench.scalefits import by_model, peak_bytes
 from lrbench.scalerecords import Crossing, Fit, ModelFits
 

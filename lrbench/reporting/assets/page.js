@@ -92,7 +92,10 @@
   all(".choose").forEach((line) => {
     line.hidden = false;
     const figures = all(".chart", line.parentElement);
-    const choose = (name) => figures.forEach((figure) => { figure.hidden = figure.id !== name; });
+    const choose = (name) => figures.forEach((figure) => {
+      figure.hidden = figure.id !== name;
+      if (!figure.hidden && figure.dataset.drawn) draw(figure); // models may have come and gone meanwhile
+    });
     const select = line.querySelector("select");
     select.addEventListener("change", () => choose(select.value));
     choose(select.value);

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from typing import Any
 
-from lrbench.report.charts import Axis, Chart, Point, Series
-from lrbench.report.styles import Style
+from lrbench.reporting.charts import Axis, Chart, Point, Series
+from lrbench.reporting.styles import Style
 
 ROOM = 0.15  # of the range of curves, above and below them
 GUIDE = "#8a8a8a"

@@ -1,14 +1,16 @@
 """Where every number comes from: machines, versions, fingerprints of data, and the command that repeats each run."""
 
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from lrbench.files import told
 from lrbench.records import RunRecord
-from lrbench.report.material import Material
-from lrbench.report.scores import label, machine
-from lrbench.report.tables import Body, Cell, Table, row
+from lrbench.reporting.material import Material
+from lrbench.reporting.scores import label, machine
+from lrbench.reporting.tables import Body, Cell, Table, row
 
 SHORT = 12  # letters of a hash
 TRAITS = (
@@ -30,13 +32,12 @@ TRAITS = (
 
 def machines(material: Material) -> Table:
     """Each machine and set of versions that runs and studies were made with."""
-    told: dict[tuple[str, ...], int] = {}
-    for environment in _environments(material):
-        traits = tuple(_trait(key, environment.get(key)) for key, _ in TRAITS)
-        told[traits] = told.get(traits, 0) + 1
-    columns = ["what", *(f"machine {number}" for number in range(1, len(told) + 1))]
-    rows = [row(name, *(Cell(traits[place]) for traits in told)) for place, (_, name) in enumerate(TRAITS)]
-    counts = row("runs and studies", *(Cell(str(count)) for count in told.values()))
+    seen: Counter[tuple[str, ...]] = Counter(
+        tuple(_trait(key, environment.get(key)) for key, _ in TRAITS) for environment in _environments(material)
+    )
+    columns = ["what", *(f"machine {number}" for number in range(1, len(seen) + 1))]
+    rows = [row(name, *(Cell(traits[place]) for traits in seen)) for place, (_, name) in enumerate(TRAITS)]
+    counts = row("runs and studies", *(Cell(str(count)) for count in seen.values()))
     return Table("machines", "Machines and versions", columns, [Body("", [*rows, counts])])
 
 
@@ -75,7 +76,7 @@ def _run(folder: Path, record: RunRecord) -> list[Cell]:
         record.time.finished_at,
         commit + dirty or "–",
         record.data.fingerprint[:SHORT] if record.data else "–",
-        f"lrbench run --suite {shlex.quote(str(folder / 'config.yaml'))}",
+        f"lrbench run --suite {shlex.quote(told(folder / 'config.yaml'))}",
     )
 
 

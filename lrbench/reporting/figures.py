@@ -8,16 +8,16 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter, NullLocator
+from matplotlib.ticker import NullLocator, StrMethodFormatter
 
-from lrbench.report.charts import Axis, Chart, Point, Series
-from lrbench.report.styles import Style
+from lrbench.reporting.charts import Axis, Chart, Point, Series
+from lrbench.reporting.styles import Style
 
 WIDTH, HEIGHT = 3.35, 2.6  # inches: a column of most proceedings
 BUBBLE = 350.0  # square points, of the largest memory
 FORMATS = ("svg", "pdf", "png")
 NAMED = 14  # models of a legend; of more there is none that could be read
-SETTINGS = {
+SETTINGS: dict[Any, Any] = {
     "font.size": 7,
     "font.family": "sans-serif",
     "axes.linewidth": 0.6,
@@ -79,6 +79,9 @@ def _scale(axes: Axes, chart: Chart) -> None:
         axes.set_yscale("log")
     if chart.x.log:
         axes.set_xscale("log")
+        known = {x for x, _ in chart.known}
+        if len(known) == 1:  # else matplotlib warns of an axis without extent
+            axes.set_xlim(0.5 * min(known), 2 * max(known))
         _ticks(axes, chart.x)
 
 
@@ -86,11 +89,15 @@ def _ticks(axes: Axes, axis: Axis) -> None:
     if axis.ticks:
         axes.set_xticks(axis.ticks, [f"{tick:,}" for tick in axis.ticks], rotation=30, ha="right")
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_minor_formatter(NullFormatter())
+    else:
+        for each in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+            each(StrMethodFormatter("{x:,.0f}"))
+        axes.tick_params(axis="x", which="both", labelrotation=30)
 
 
 def _draw(axes: Axes, chart: Chart, series: Series, style: Style) -> None:
-    look = {"color": style.colour, "marker": style.marker[1], "linestyle": style.dash[1] if chart.joined else "none"}
+    line = style.dash[1] if chart.joined else "none"
+    look: dict[str, Any] = {"color": style.colour, "marker": style.marker[1], "linestyle": line}
     x = [point.x for point in series.points]
     y = [float("nan") if point.y is None else point.y for point in series.points]
     axes.plot(x, y, label=_literal(series.model), zorder=3, **look)

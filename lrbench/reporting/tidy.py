@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from lrbench.points import ScalePoint
 from lrbench.records import RunRecord
-from lrbench.report.document import Document
-from lrbench.report.material import Study
-from lrbench.report.scores import Comparison, label, metric_of
+from lrbench.reporting.document import Document
+from lrbench.reporting.material import Study
+from lrbench.reporting.scores import Comparison, label, metric_of
 from lrbench.scalefits import by_model, peak_bytes
 
 

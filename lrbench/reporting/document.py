@@ -3,19 +3,20 @@
 All formats are written from this one document, so no two of them can differ.
 """
 
+import html
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from lrbench.report import caveats, charts, findings, provenance, scale_tables, score_tables
-from lrbench.report.charts import Chart
-from lrbench.report.findings import Finding
-from lrbench.report.material import Material, gather
-from lrbench.report.scores import Comparison, comparisons
-from lrbench.report.styles import Style, styles
-from lrbench.report.tables import Table
-from lrbench.report.where import Condition
+from lrbench.reporting import caveats, charts, findings, provenance, scale_tables, score_tables
+from lrbench.reporting.charts import Chart
+from lrbench.reporting.findings import Finding
+from lrbench.reporting.material import Material, gather
+from lrbench.reporting.scores import Comparison, comparisons
+from lrbench.reporting.styles import Style, styles
+from lrbench.reporting.tables import Table
+from lrbench.reporting.where import Condition
 from lrbench.scalefits import by_model
 
 QUESTION = "Which attention pays off for these data, at this length, on this hardware?"
@@ -58,6 +59,12 @@ class Document:
     def charts(self) -> list[Chart]:
         """All charts, in order."""
         return [chart for section in self.sections for chart in section.charts]
+
+    def _repr_html_(self) -> str:
+        """The page, in a frame of its own: its styles and scripts stay out of the notebook's."""
+        from lrbench.reporting.page import page
+
+        return f'<iframe title="lrbench report" width="100%" height="800" srcdoc="{html.escape(page(self))}"></iframe>'
 
     @cached_property
     def styles(self) -> dict[str, Style]:

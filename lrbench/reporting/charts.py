@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from lrbench import metrics, stats
 from lrbench.points import ScalePoint
-from lrbench.report.material import Evaluation, Material, Study, evaluations
-from lrbench.report.scaling import number, outcome, title
-from lrbench.report.scores import Comparison, Row
-from lrbench.report.tables import slug
+from lrbench.reporting.material import Evaluation, Material, Study, evaluations
+from lrbench.reporting.scaling import number, outcome, title
+from lrbench.reporting.scores import Comparison, Row
+from lrbench.reporting.tables import slug
 from lrbench.scalefits import by_model, peak_bytes
 
 CURVE_POINTS = 100  # of a learning curve, at most

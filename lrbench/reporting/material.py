@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from lrbench import records, scaledrift, scalerecords
+from lrbench.files import told
 from lrbench.points import ScalePoint
 from lrbench.records import RunRecord
-from lrbench.report.published import Published, published
-from lrbench.report.scores import label, metric_of
-from lrbench.report.where import Condition
+from lrbench.reporting.published import Published, published
+from lrbench.reporting.scores import label, metric_of
+from lrbench.reporting.where import Condition
 from lrbench.scalerecords import StudyRecord
 
 
@@ -108,9 +109,9 @@ def _whole(found: dict[Path, RunRecord], note: records.LeftOut) -> dict[Path, Ru
 
 def _once(found: dict[Path, RunRecord]) -> tuple[dict[Path, RunRecord], int]:
     """Records without copies of one another, and the number of those."""
-    seen: dict[tuple[str, ...], Path] = {}
+    seen: dict[str, Path] = {}
     for folder, record in found.items():
-        seen.setdefault((record.task.name, record.model.name, record.run_id, record.time.finished_at), folder)
+        seen.setdefault(record.model_dump_json(), folder)
     return {folder: found[folder] for folder in seen.values()}, len(found) - len(seen)
 
 
@@ -120,7 +121,7 @@ def _studies(places: Sequence[Path], note: records.LeftOut) -> Iterator[Study]:
         record = scalerecords.read(folder / "record.json", note)
         if record is None:
             if not (folder / "record.json").exists():
-                note(str(folder), "the study is not finished: the same command goes on with it")
+                note(told(folder), "the study is not finished: the same command goes on with it")
             continue
         if (record.study_id, record.finished_at) not in seen:
             seen.add((record.study_id, record.finished_at))

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from lrbench import fairness, metrics, stats
 from lrbench.metrics import MetricName
 from lrbench.records import RunRecord, Score
-from lrbench.report.tables import slug, unique
+from lrbench.reporting.tables import slug, unique
 from lrbench.specs import AttentionSpec
 
 Standing = Literal["best", "tied", "behind", "untold"]  # tied: not to be told from the best; untold: no common seeds

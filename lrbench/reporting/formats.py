@@ -5,11 +5,11 @@ from dataclasses import fields
 from typing import Any
 
 from lrbench.records import dumps
-from lrbench.report.document import QUESTION, Document
-from lrbench.report.page import page
-from lrbench.report.scores import Comparison
-from lrbench.report.tables import latex, markdown
-from lrbench.report.tidy import tidy_csv
+from lrbench.reporting.document import QUESTION, Document
+from lrbench.reporting.page import page
+from lrbench.reporting.scores import Comparison
+from lrbench.reporting.tables import latex, markdown
+from lrbench.reporting.tidy import tidy_csv
 
 
 def as_markdown(document: Document) -> str:

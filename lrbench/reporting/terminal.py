@@ -11,7 +11,7 @@ from rich.text import Text
 
 from lrbench import metrics
 from lrbench.metrics import MetricName
-from lrbench.report.scores import Comparison, Row
+from lrbench.reporting.scores import Comparison, Row
 
 COLUMNS = ("model", "n", "test", "95 % interval", "beats", "params", "train", "tok/s", "MiB")
 

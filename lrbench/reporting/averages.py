@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lrbench import metrics, stats
-from lrbench.report.scores import Comparison, Row
+from lrbench.reporting.scores import Comparison, Row
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from lrbench import metrics, stats
-from lrbench.report.averages import Average, averages
-from lrbench.report.material import Study
-from lrbench.report.scaling import title
-from lrbench.report.scores import LEVEL, Comparison, Row
+from lrbench.reporting.averages import Average, averages
+from lrbench.reporting.material import Study
+from lrbench.reporting.scaling import title
+from lrbench.reporting.scores import LEVEL, Comparison, Row
 
 NAMED = 4  # models of a list
 

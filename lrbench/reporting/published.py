@@ -12,6 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import get_args
 
+from lrbench.files import told
 from lrbench.metrics import MetricName
 from lrbench.records import LeftOut, RunRecord
 
@@ -59,17 +60,17 @@ def _read(path: Path, left_out: LeftOut) -> Iterator[Published]:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        left_out(str(path), str(error))
+        left_out(told(path), str(error))
         return
     for number, row in enumerate(rows, start=2):
         missing = [name for name in COLUMNS if row.get(name) is None]
         if missing:
-            left_out(f"{path}:{number}", f"no column {missing[0]}")
+            left_out(f"{told(path)}:{number}", f"no column {missing[0]}")
         elif row["metric"] in get_args(MetricName):  # speeds are no scores
             try:
                 yield _figure(row)
             except ValueError:
-                left_out(f"{path}:{number}", f"value {row['value']!r} is no number")
+                left_out(f"{told(path)}:{number}", f"value {row['value']!r} is no number")
 
 
 def _figure(row: dict[str, str]) -> Published:
