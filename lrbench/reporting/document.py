@@ -4,7 +4,7 @@ All formats are written from this one document, so no two of them can differ.
 """
 
 import html
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -96,7 +96,7 @@ def _sections(material: Material, compared: list[Comparison]) -> list[Section]:
     good = [comparison for comparison in compared if any(row.mean is not None for row in comparison.rows)]
     trade_offs = [chart for comparison in good if (chart := charts.trade_off(comparison))]
     curves = [chart for comparison in good if (chart := charts.learning_curves(comparison, material))]
-    scores = [score_tables.scores(comparison, material.published) for comparison in compared]
+    scores = [table for comparison in compared for table in _scores(comparison, material)]
     studies = [study for study in material.studies if by_model(study.points)]
     return [
         Section(
@@ -133,6 +133,12 @@ def _sections(material: Material, compared: list[Comparison]) -> list[Section]:
         Section("caveats", "Caveats", texts=caveats.caveats(material, compared), missing="None was found."),
         Section("provenance", "Provenance", tables=_provenance(material)),
     ]
+
+
+def _scores(comparison: Comparison, material: Material) -> Iterator[Table]:
+    yield score_tables.scores(comparison, material.published)
+    if table := score_tables.published(comparison, material.published):
+        yield table
 
 
 def _provenance(material: Material) -> list[Table]:

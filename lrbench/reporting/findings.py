@@ -88,6 +88,11 @@ def _best_of(table: Comparison) -> str:
         return ""
     rows = [row for row in table.rows if row.is_fair == best.is_fair and row is not best and row.mean is not None]
     value = metrics.with_unit(table.metric, best.mean)
+    if best.beats is False:
+        return (
+            f"On {table.task} (preset {table.preset}) nothing is clearly better than '{table.to_beat}', which needs no"
+            f" model: {best.model} has {value}."
+        )
     track = "" if best.is_fair else " (not as on the card)"
     where = f"On {table.task} (preset {table.preset}) {best.model} scores best{track}, {value}"
     if not rows:

@@ -35,12 +35,15 @@ def _markdown(document: Document) -> Iterator[str]:
 
 
 def as_latex(document: Document) -> str:
-    """Every table, to be read into a paper by \\input."""
+    """The tables that a paper may want, to be read into it by \\input: all but provenance and what others published."""
     head = [
-        "% needs \\usepackage{booktabs} and \\usepackage[T1]{fontenc}; names in other scripts need lualatex or xelatex",
+        "% needs \\usepackage[T1]{fontenc} and the packages booktabs, graphicx, textcomp;"
+        " names in other scripts need lualatex or xelatex",
         "",
     ]
-    return "\n".join([*head, *(line for table in document.tables for line in latex(table))]) + "\n"
+    sections = [section for section in document.sections if section.name != "provenance"]
+    tables = [table for section in sections for table in section.tables if not table.folded]
+    return "\n".join([*head, *(line for table in tables for line in latex(table))]) + "\n"
 
 
 def as_json(document: Document) -> str:

@@ -88,7 +88,6 @@ def scores(comparison: Comparison, figures: Sequence[Published]) -> Table:
     columns += ["parameters", "published", "difference"]
     good = [row for row in comparison.rows if row.mean is not None]
     ours = [figure for figure in figures if figure.task == comparison.task and figure.metric == comparison.metric]
-    told = {figure for row in comparison.rows for figure in ours if figure.is_of(row.records[0])}
     free = [row for row in good if not row.is_fair]
     return Table(
         name=f"scores-{comparison.name}",
@@ -99,7 +98,6 @@ def scores(comparison: Comparison, figures: Sequence[Published]) -> Table:
             Body("free-for-all: not as on the card, see below", [_score(row, comparison, ours) for row in free]),
             Body("failed", list(_failed(comparison))),
             Body("without any model", list(_baselines(comparison))),
-            Body("published, not run here", [_figure(each, comparison) for each in ours if each not in told]),
         ],
         numbers=frozenset(columns) - {"model", "beside the best", "beats no model", "95 % interval"},
         notes=list(_notes(comparison, bool(ours))),
@@ -159,10 +157,31 @@ def _source(figure: Published) -> str:
     return f"{figure.model} in {figure.source}" + (f": {figure.remark}" if figure.remark else "")
 
 
-def _figure(figure: Published, comparison: Comparison) -> list[Cell]:
-    told = "" if _comparable(figure, comparison) else f" ({_why_not(figure, comparison)})"
-    shown = Cell(metrics.shown(comparison.metric, figure.value), figure.value, why=_source(figure))
-    return row(Cell(f"{figure.model}, {figure.source}{told}"), *[NONE] * 6, shown, NONE)
+def published(comparison: Comparison, figures: Sequence[Published]) -> Table | None:
+    """All that papers say of a task, whether or not it was run here; None where that is nothing."""
+    ours = [figure for figure in figures if (figure.task, figure.metric) == (comparison.task, comparison.metric)]
+    if not ours:
+        return None
+    unit = _unit(comparison.metric)
+    rows = [
+        row(
+            figure.model,
+            Cell(metrics.shown(comparison.metric, figure.value), figure.value),
+            figure.backend or "–",
+            "yes" if _comparable(figure, comparison) else f"no: {_why_not(figure, comparison)}",
+            figure.source,
+            figure.remark,
+        )
+        for figure in ours
+    ]
+    return Table(
+        name=f"published-{comparison.name}",
+        caption=f"Published figures for {comparison.task}, not measured here",
+        columns=["model", unit, "here", "comparable with the table above", "source", "remark"],
+        bodies=[Body("", rows)],
+        numbers=frozenset({unit}),
+        folded=True,
+    )
 
 
 def _failed(comparison: Comparison) -> Iterator[list[Cell]]:

@@ -42,7 +42,7 @@ class Body:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of one or several bodies. `numbers`: columns that are numbers."""
+    """A table of one or several bodies. `numbers`: columns that are numbers; `folded`: shown when asked for."""
 
     name: str
     caption: str
@@ -50,6 +50,7 @@ class Table:
     bodies: list[Body]
     numbers: frozenset[str] = frozenset()
     notes: list[str] = field(default_factory=list)
+    folded: bool = False
 
     @property
     def titled(self) -> list[Body]:
@@ -77,10 +78,13 @@ def markdown(table: Table) -> Iterator[str]:
 
 
 def latex(table: Table) -> Iterator[str]:
-    """The table as a booktabs `tabular` in a `table`; needs \\usepackage{booktabs}."""
+    """The table as a booktabs `tabular` in a `table`; needs the packages booktabs and graphicx."""
     aligned = "".join("r" if name in table.numbers else "l" for name in table.columns)
     yield from (r"\begin{table}", r"\centering", rf"\caption{{{_tex(table.caption)}}}")
-    yield from (rf"\label{{tab:{table.name}}}", rf"\begin{{tabular}}{{{aligned}}}", r"\toprule")
+    yield rf"\label{{tab:{table.name}}}"
+    # never wider than the text, and never blown up
+    yield r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
+    yield from (rf"\begin{{tabular}}{{{aligned}}}", r"\toprule")
     yield " & ".join(map(_tex, table.columns)) + r" \\"
     for body in table.titled:
         yield r"\midrule"
@@ -90,7 +94,7 @@ def latex(table: Table) -> Iterator[str]:
             yield (
                 " & ".join(_marked(_tex(cell.text), cell, r"\textbf{{{}}}", r"{}$^\approx$") for cell in cells) + r" \\"
             )
-    yield from (r"\bottomrule", r"\end{tabular}")
+    yield from (r"\bottomrule", r"\end{tabular}}")
     if table.notes:
         yield r"\par\smallskip\footnotesize " + " ".join(map(_tex, table.notes))
     yield from (r"\end{table}", "")
