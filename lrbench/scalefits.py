@@ -15,7 +15,7 @@ from lrbench.scaling.pace import covering, trend
 from lrbench.specs import AttentionSpec
 
 TAIL = 4  # the longest lengths of a study make its far end
-BUDGETS = tuple(size * 2**30 for size in (1, 4, 16, 64))
+BUDGETS = tuple(size * 2**30 for size in (1, 8, 24, 80))
 QUADRATIC, LINEAR = 1.7, 1.3  # what is called so in a remark
 
 

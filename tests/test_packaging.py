@@ -54,18 +54,21 @@ def expected() -> set[str]:
     data = {
         path.relative_to(ROOT).as_posix() for kind in ("tasks", "configs") for path in ROOT.glob(f"{kind}/**/*.yaml")
     }
-    return code | {f"lrbench/_shipped/{name}" for name in data}
+    assets = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("lrbench/reporting/assets/*")}
+    figures = {f"lrbench/_shipped/published/{path.name}" for path in ROOT.glob("results/published/*.csv")}
+    return code | assets | figures | {f"lrbench/_shipped/{name}" for name in data}
 
 
 def test_wheel_holds_every_module_card_and_suite(wheel: Path) -> None:
     assert expected() <= members(wheel)
-    assert any(name.startswith("lrbench/_shipped/tasks/") for name in members(wheel))
+    for kind in ("_shipped/tasks", "_shipped/published", "reporting/assets"):
+        assert any(name.startswith(f"lrbench/{kind}/") for name in members(wheel))
 
 
 def test_wheel_holds_nothing_foreign(wheel: Path) -> None:
     metadata = {name for name in members(wheel) if name.startswith(f"lrbench-{__version__}.dist-info/")}
     others = members(wheel) - expected() - metadata
-    assert {name for name in others if Path(name).suffix not in {".html", ".typed"}} == set()
+    assert {name for name in others if Path(name).suffix != ".typed"} == set()
     assert all(name.startswith("lrbench/") for name in others)
 
 

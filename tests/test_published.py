@@ -25,7 +25,7 @@ def test_there_are_files() -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_row_is_whole(path: Path) -> None:
     for row in rows(path):
-        assert list(row) == ["source", "model", "task", "metric", "value", "comparable", "remark"]
+        assert list(row) == ["source", "model", "backend", "task", "metric", "value", "comparable", "remark"]
         assert row["source"] and row["model"] and row["comparable"] in ("yes", "no"), row
         assert float(row["value"]) > 0
         assert row["comparable"] == "yes" or row["remark"], "what is not comparable says why"
@@ -55,3 +55,12 @@ def test_averages_are_those_of_their_rows(name: str) -> None:
                 assert abs(mean - values[average]) < (0.25 if told else 0.007), (model, average, mean)
                 checked += 1
     assert checked >= 5
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_backend_that_is_named_is_there_with_its_settings(path: Path) -> None:
+    from lrbench.registry import backends
+
+    for row in rows(path):
+        if row["backend"]:
+            backends.load(backends.spec(row["backend"]))

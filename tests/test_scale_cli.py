@@ -142,6 +142,7 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> Stub:
 
 
 SIX = "full,full[impl=math],local,linear"
+GRID_ONLY = str(Path(__file__).parent / "toy" / "grid.yaml")
 
 
 def study(call: Callable[..., Called], *more: object, code: int = 0) -> dict[str, Any]:
@@ -177,7 +178,7 @@ def study(call: Callable[..., Called], *more: object, code: int = 0) -> dict[str
         (["--time-limit", "1 week"], 2, "--time-limit 1 week", "60s"),
         (["--precision", "120%"], 2, "--precision 120%", "5%"),
         (["--compare", "no/where"], 2, "--compare no/where", "results folder"),
-        (["--suite", "reproduce"], 2, "no scale section", "lrbench run"),
+        (["--suite", GRID_ONLY], 2, "no scale section", "lrbench run"),
         (["--device", "cuda"], 3, "--device cuda", "--device auto"),
         (["--dtype", "fp16", "--device", "cpu"], 3, "fp16", "bf16"),
     ],
