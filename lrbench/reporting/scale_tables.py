@@ -1,6 +1,6 @@
 """Tables of a scaling study: its points, exponents, crossovers and what fits in memory."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from lrbench.points import ScalePoint
 from lrbench.reporting import scaling
@@ -27,7 +27,14 @@ def tables(study: Study) -> Iterator[Table]:
     yield _longest(name, record.models, list(scaling.about_study(record)))
 
 
-def _grid(name: str, caption: str, study: Study, curves: Mapping[str, Sequence[ScalePoint]], cell, notes) -> Table:  # type: ignore[no-untyped-def]
+def _grid(
+    name: str,
+    caption: str,
+    study: Study,
+    curves: Mapping[str, Sequence[ScalePoint]],
+    cell: Callable[[ScalePoint], Cell],
+    notes: list[str],
+) -> Table:
     lengths = sorted({point.length for curve in curves.values() for point in curve})
     rows = []
     for model, curve in curves.items():

@@ -1,6 +1,5 @@
 """Comparisons as tables for a terminal, readable at 80 columns."""
 
-import math
 from collections.abc import Iterator
 
 from rich import box
@@ -11,6 +10,7 @@ from rich.text import Text
 
 from lrbench import metrics
 from lrbench.metrics import MetricName
+from lrbench.reporting.score_tables import caption, interval_text
 from lrbench.reporting.scores import Comparison, Row
 
 COLUMNS = ("model", "n", "test", "95 % interval", "beats", "params", "train", "tok/s", "MiB")
@@ -18,15 +18,10 @@ COLUMNS = ("model", "n", "test", "95 % interval", "beats", "params", "train", "t
 
 def render(comparison: Comparison) -> Iterator[RenderableType]:
     """A title, the table, and what has to be said about it."""
-    yield Text(_title(comparison), style="bold")
+    yield Text(caption(comparison), style="bold")
     yield _table(comparison)
     for line in _remarks(comparison):
         yield Text(line, style="dim")
-
-
-def _title(comparison: Comparison) -> str:
-    test = f", {comparison.test_examples:,} test examples" if comparison.test_examples else ""
-    return f"{comparison.title}{test}: {metrics.unit(comparison.metric)}"
 
 
 def _table(comparison: Comparison) -> Table:
@@ -51,7 +46,7 @@ def _cells(row: Row, metric: MetricName) -> list[str]:
         escape(row.model),
         str(len(row.seeds)),
         metrics.shown(metric, row.mean),
-        f"{_interval(row.low, row.high, metric)}{' *' if row.interval == 'examples' else ''}",
+        f"{interval_text(row, metric)}{' *' if row.interval == 'examples' else ''}",
         "–" if row.beats is None else "yes" if row.beats else "[yellow]no[/]",
         "–" if row.parameters is None else f"{row.parameters:,}",
         "–" if row.train_s is None else f"{row.train_s:.0f} s",
@@ -80,11 +75,3 @@ def _remarks(comparison: Comparison) -> Iterator[str]:
     if free:
         yield f"free-for-all (more than 10 % more parameters than full attention): {', '.join(free)}."
     yield from comparison.notes
-
-
-def _interval(low: float, high: float, metric: MetricName) -> str:
-    """Both ends, within what is possible; none of a single example."""
-    if math.isnan(low):
-        return "–"
-    top = 1.0 if metric == "accuracy" else math.inf
-    return f"{metrics.shown(metric, max(0.0, low))} to {metrics.shown(metric, min(top, high))}"
