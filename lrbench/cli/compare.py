@@ -24,6 +24,8 @@ def command(
 ) -> int:
     """Compare two sets of results: scores on the same seeds, time and memory against length.
 
+    Each line is better, worse, no difference, undecided, or not comparable and why.
+
     Example: lrbench compare main/results results --fail-on regression
     """
     from rich.console import Console
@@ -53,5 +55,7 @@ def command(
     else:
         console = Console(highlight=False)
         console.print(changes.table(lines))
+        for remark in changes.remarks(lines):
+            console.print(remark, style="dim", markup=False)
         console.print(changes.summary(lines))
     return 1 if fail_on and worse else 0
