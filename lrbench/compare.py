@@ -37,7 +37,7 @@ _Key = tuple[str, str, str]  # task, preset, model
 class Line:
     """One thing that both may have. `old` and `new` are means; the change is new - old, of time and memory a factor."""
 
-    what: str  # task and preset, or study and length
+    what: str  # task and preset, or study
     model: str
     measure: MetricName | Cost
     verdict: Verdict
@@ -48,7 +48,13 @@ class Line:
     low: float | None = None
     high: float | None = None
     n: int = 0  # seeds in common
+    length: int | None = None  # of the points of a study
     remarks: tuple[str, ...] = ()  # what was left out, and what differs and is compared all the same
+
+    @property
+    def name(self) -> str:
+        """The model, of a study at its length."""
+        return self.model if self.length is None else f"{self.model}, length {self.length}"
 
     @property
     def metric(self) -> MetricName | None:
@@ -324,7 +330,7 @@ def _compared_study(folder: Path, points: Sequence[ScalePoint], old: Path, thres
         return
     floor = record.noise.floor if record.noise and record.noise.floor else 0.0
     drift = scaledrift.drift(points, other, floor, scaledrift.environment(folder))
-    yield from (_changed(f"{what} {change.length}", change, drift.differs, threshold) for change in drift.changes)
+    yield from (_changed(what, change, drift.differs, threshold) for change in drift.changes)
     yield from _ends(what, other.points, points)
 
 
@@ -333,7 +339,7 @@ def _ends(what: str, old: Sequence[ScalePoint], new: Sequence[ScalePoint]) -> It
     before, after = ({(name, point.length): point for name, point in _points(side)} for side in (old, new))
     for name, length in dict.fromkeys([*before, *after]):
         there, here = before.get((name, length)), after.get((name, length))
-        line = Line(f"{what} {length}", name, "time", "not comparable")
+        line = Line(what, name, "time", "not comparable", length=length)
         if not there or not here:
             yield replace(line, reason=f"only in the {SIDES[0] if there else SIDES[1]}")
         elif there.status != "ok":
@@ -358,6 +364,5 @@ def _changed(what: str, change: scalerecords.Change, differs: Sequence[str], thr
         verdict = "worse" if change.factor > 1 else "better"
     elif change.what == "time" and not change.beyond_noise:
         verdict, reason = "undecided", "within the noise"
-    return Line(
-        what, change.model, change.what, verdict, reason, change=change.factor, low=change.ci_low, high=change.ci_high
-    )
+    line = Line(what, change.model, change.what, verdict, reason, length=change.length)
+    return replace(line, change=change.factor, low=change.ci_low, high=change.ci_high)

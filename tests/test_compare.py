@@ -275,7 +275,9 @@ class TestCommand:
         old = self.kept(tmp_path / "a", [*runs(50, 51, model="local"), *runs(50, 51, model="full")])
         new = self.kept(tmp_path / "b", [*runs(50, 51, model="local"), broke, record(seed=1, correct=51)])
         lines = call("compare", old, new, "--format", "md")[1].splitlines()
-        assert lines[0] == "**1 worse, 1 no difference**" and lines[5].startswith("| listops small | local")
+        assert lines[0] == "**1 worse, 1 no difference**" and lines[5].startswith(
+            "| listops small: accuracy in % | local"
+        )
         assert lines[4].endswith("| worse: seed 0: error now (a \\| b &lt;c&gt;) |")
 
     def test_markdown_and_json(self, call: Callable[..., Called], tmp_path: Path) -> None:
@@ -285,10 +287,10 @@ class TestCommand:
         assert (
             code == 0
             and lines[0] == "**1 no difference**"
-            and lines[4].startswith("| listops small | local\\[window=8\\]")
+            and lines[4].startswith("| listops small: accuracy in % | local\\[window=8\\]")
         )
         assert all(line.count("|") == 9 for line in lines[2:] if line)
-        assert "| 50.0 | 50.0 | 0.0 | 0.0 to 0.0 (3 seeds) | no difference |" in lines[4]
+        assert "| 50.0 | 50.0 | 0.0 | 0.0 to 0.0 | 3 | no difference |" in lines[4]
         found = json.loads(call("compare", old, old, "--json")[1])
         assert found["regressions"] == 0 and found["lines"][0]["verdict"] == "no difference"
 
@@ -349,12 +351,12 @@ class TestCommand:
         stub.instead = instead
         call(*scale, tmp_path / "b")
         code, out, _ = call("compare", tmp_path / "a", tmp_path / "b", "--json", "--fail-on", "regression")
-        told = {(line["what"], line["model"]): (line["verdict"], line["reason"]) for line in json.loads(out)["lines"]}
-        assert code == 1 and told["scale train layer 1024", "local"] == ("worse", "oom now (so it is)")
-        assert told["scale train layer 2048", "local"] == ("not comparable", "skipped now (so it is)")
+        told = {(line["length"], line["model"]): (line["verdict"], line["reason"]) for line in json.loads(out)["lines"]}
+        assert code == 1 and told[1024, "local"] == ("worse", "oom now (so it is)")
+        assert told[2048, "local"] == ("not comparable", "skipped now (so it is)")
         back = json.loads(call("compare", tmp_path / "b", tmp_path / "a", "--json")[1])["lines"]
         assert [line["reason"] for line in back if line["reason"].startswith("oom")] == ["oom before (so it is)"] * 2
-        assert told["scale train layer 2048", "performer"] == ("not comparable", "oom now (so it is)")
+        assert told[2048, "performer"] == ("not comparable", "oom now (so it is)")
 
     def test_what_one_side_alone_has_of_studies_is_told(
         self, call: Callable[..., Called], stub: Stub, tmp_path: Path
@@ -379,15 +381,15 @@ class TestCommand:
             == 0
         )
         found = json.loads(call("compare", tmp_path / "a", tmp_path / "b", "--json")[1])["lines"]
-        alone = {(line["what"], line["model"]): line["reason"] for line in found if line["reason"].startswith("only")}
+        alone = {(line["length"], line["model"]): line["reason"] for line in found if line["reason"].startswith("only")}
         assert alone == {
-            ("scale train layer 1024", "full"): "only in the old results",
-            ("scale train layer 512", "local"): "only in the old results",
-            ("scale train layer 1024", "local"): "only in the old results",
-            ("scale train layer 2048", "full"): "only in the new results",
-            ("scale train layer 512", "performer"): "only in the new results",
-            ("scale train layer 2048", "performer"): "only in the new results",
-            ("scale forward layer", "all"): "only in the old results",
+            (1024, "full"): "only in the old results",
+            (512, "local"): "only in the old results",
+            (1024, "local"): "only in the old results",
+            (2048, "full"): "only in the new results",
+            (512, "performer"): "only in the new results",
+            (2048, "performer"): "only in the new results",
+            (None, "all"): "only in the old results",
         }
 
     def test_an_unfinished_study_is_not_compared(self, call: Callable[..., Called], stub: Stub, tmp_path: Path) -> None:

@@ -54,8 +54,6 @@ def command(
         print("\n".join(changes.markdown(lines)))
     else:
         console = Console(highlight=False)
-        console.print(changes.table(lines))
-        for remark in changes.remarks(lines):
-            console.print(remark, style="dim", markup=False)
-        console.print(changes.summary(lines))
+        for part in changes.render(lines):
+            console.print(part)
     return 1 if fail_on and worse else 0
