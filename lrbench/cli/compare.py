@@ -24,6 +24,8 @@ def command(
 ) -> int:
     """Compare two sets of results: scores on the same seeds, time and memory against length.
 
+    Each line is better, worse, no difference, undecided, or not comparable and why.
+
     Example: lrbench compare main/results results --fail-on regression
     """
     from rich.console import Console
@@ -52,6 +54,6 @@ def command(
         print("\n".join(changes.markdown(lines)))
     else:
         console = Console(highlight=False)
-        console.print(changes.table(lines))
-        console.print(changes.summary(lines))
+        for part in changes.render(lines):
+            console.print(part)
     return 1 if fail_on and worse else 0
