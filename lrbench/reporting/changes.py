@@ -12,7 +12,7 @@ from rich.text import Text
 
 from lrbench import metrics
 from lrbench.compare import Line, Verdict
-from lrbench.report import tables
+from lrbench.reporting import tables
 
 COLUMNS = ("model", "old", "new", "change", "95 % interval", "n", "verdict")
 NUMBERS = frozenset({"old", "new", "change", "n"})
