@@ -104,6 +104,7 @@ class TestReasons:
         assert line.verdict == "worse" and line.reason == "seed 1: error now (it broke)"
         before = only(runs(None), runs(50))
         assert before.verdict == "not comparable" and before.reason == "seed 0: error before (it broke)"
+        assert only(runs(None), runs(None)).verdict == "not comparable"
 
     @pytest.mark.parametrize("status", ["oom", "timeout"])
     def test_what_runs_out_now_is_worse(self, status: str) -> None:
@@ -225,7 +226,9 @@ class TestProtocols:
         assert left.reason == "only in the new results" and "train.steps 20" in left.what
 
     def test_a_field_that_older_records_lack_is_no_difference_where_it_is_none(self) -> None:
-        assert only(done(runs(50, 51), train={"clip": None}), runs(50, 51)).verdict == "no difference"
+        older, newer = runs(50, 51), done(runs(50, 51), train={"clip": None})
+        assert only(newer, older).verdict == "no difference"
+        assert only([older[0], newer[1]], newer).n == 2
 
 
 class TestFiles:
