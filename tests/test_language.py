@@ -274,7 +274,7 @@ class TestRefusals:
             ("train.jsonl", b'{"text": "a"}\nnonsense\n', "line 2: not JSON"),
             ("train.jsonl", b'{"words": "a"}\n', "line 1: no field 'text'"),
             ("train.jsonl", b'{"text": ""}\n', "line 1: the document is empty"),
-            ("train.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 1000)[:60], "not whole"),
+            ("train.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 1000, mtime=0)[:60], "not whole"),
             ("train.parquet", b"PAR1 nothing", "no whole Parquet file"),
             ("train.txt", b"", "train.txt: the document is empty"),
         ],
