@@ -123,7 +123,8 @@ def _study(folder: Path, tables: dict[str, list[list[str]]]) -> int:
             column = header.index(str(point["length"]))
             (row,) = [row for row in times if row[0] == point["model"]]
             where = f"{point['model']} at {point['length']}"
-            compared += _same(f"{where}, ms", row[column], _three(point["time_ms"]["median"]))
+            flagged = "!" if {"contended", "precision_missed"} & set(point["flags"]) else ""
+            compared += _same(f"{where}, ms", row[column], _three(point["time_ms"]["median"]) + flagged)
             memory = point["memory_bytes"]
             if "untracked" not in point["flags"]:
                 compared += _same(f"{where}, MiB", peaks[point["model"]][column], _three(memory["extra"] / 2**20))

@@ -91,6 +91,18 @@ class TestNumbers:
         ]
         assert "Of 25 runs did not end well: 1 error" in caveats(of(results))
 
+    def test_a_faster_one_that_cannot_be_told_from_the_best_is_named_with_both_scores(self, tmp_path: Path) -> None:
+        fast = {**dict.fromkeys(record().speed.model_dump(), 300.0)}
+        runs = [
+            *comparison(),
+            *(record("quick", seed, correct, speed=fast) for seed, correct in enumerate((40, 52, 47, 55))),
+        ]
+        found = of(written(tmp_path, runs)).findings[1].answer
+        assert found == (
+            "On listops, quick (48.5%) trains 3.0 times as fast as full (50.2%),"
+            " and 4 seeds cannot tell their scores apart."
+        )
+
     def test_every_row_says_how_to_repeat_it(self, results: Path) -> None:
         rows = told(of(results))["runs"]
         assert len(rows) == 26 and all(

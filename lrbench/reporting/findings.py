@@ -127,7 +127,11 @@ def _cheapest(table: Comparison) -> str:
     if fast is best:
         return f"On {table.task}, {best.model}: the best is also the fastest of those that cannot be told from it."
     gain = (fast.tokens_per_s or 0.0) / best.tokens_per_s
-    return f"On {table.task}, {fast.model}: not distinguishable from {best.model}, and trains {gain:.1f} times as fast."
+    scores = [metrics.with_unit(table.metric, row.mean or 0.0) for row in (fast, best)]
+    return (
+        f"On {table.task}, {fast.model} ({scores[0]}) trains {gain:.1f} times as fast as {best.model} ({scores[1]}),"
+        f" and {min(len(fast.seeds), len(best.seeds))} seeds cannot tell their scores apart."
+    )
 
 
 def _no_cost(comparisons: Sequence[Comparison]) -> str:

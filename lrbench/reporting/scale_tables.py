@@ -57,14 +57,16 @@ def _time(point: ScalePoint) -> Cell:
     found = point.time_ms
     interval = scaling.interval_text(found.ci_low, found.ci_high)
     flags = [scaling.FLAGS.get(flag, flag) for flag in point.flags]
-    return Cell(scaling.number(found.median), found.median, why="; ".join([f"95 %: {interval} ms", *flags]))
+    text = scaling.marked_time(point, scaling.number(found.median))
+    return Cell(text, found.median, why="; ".join([f"95 %: {interval} ms", *flags]))
 
 
 def _memory(point: ScalePoint) -> Cell:
     peak = peak_bytes(point)
     if point.status != "ok" or peak is None:
         return _ended(point)
-    return Cell(scaling.number(peak / 2**20), peak, why=point.memory_bytes.method if point.memory_bytes else "")
+    text = scaling.marked_peak(point, scaling.number(peak / 2**20))
+    return Cell(text, peak, why=point.memory_bytes.method if point.memory_bytes else "")
 
 
 def _energy(point: ScalePoint) -> Cell:

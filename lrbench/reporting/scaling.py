@@ -102,18 +102,24 @@ def _grid(title: str, curves: Mapping[str, Sequence[ScalePoint]], lengths: Seque
 def _time(point: ScalePoint) -> str:
     if point.status != "ok":
         return f"[yellow]{outcome(point)}[/]"
-    return _marked(point, number(point.time_ms.median)) if point.time_ms else "–"
+    return marked_time(point, number(point.time_ms.median)) if point.time_ms else "–"
 
 
 def _memory(point: ScalePoint) -> str:
     if point.status != "ok":
         return f"[yellow]{outcome(point)}[/]"
     peak = peak_bytes(point)
-    return "–" if peak is None else number(peak / 2**20) + ("?" if "untracked" in point.flags else "")
+    return "–" if peak is None else marked_peak(point, number(peak / 2**20))
 
 
-def _marked(point: ScalePoint, text: str) -> str:
+def marked_time(point: ScalePoint, text: str) -> str:
+    """`!`: measured under contention, or less precisely than was asked for."""
     return text + ("!" if {"contended", "precision_missed"} & set(point.flags) else "")
+
+
+def marked_peak(point: ScalePoint, text: str) -> str:
+    """`?`: holds memory that the tensor allocator did not see."""
+    return text + ("?" if "untracked" in point.flags else "")
 
 
 def about_points(points: Sequence[ScalePoint]) -> Iterator[str]:
