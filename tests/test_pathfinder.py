@@ -1,5 +1,6 @@
 """The Pathfinder tasks: what is drawn, what the label may and may not tell, files of the release."""
 
+import hashlib
 import io
 import pickle
 import time
@@ -15,7 +16,7 @@ from lrbench.errors import LrbenchError, Missing, SpecError
 from lrbench.loaders import baselines, pathfinder
 from lrbench.loaders.blocks import BlockSplit
 from lrbench.loaders.pathfinder_drawing import dilate, shrink, tables
-from lrbench.loaders.pathfinder_generator import DESIGNS, Images, images
+from lrbench.loaders.pathfinder_generator import DESIGNS, GENERATOR, Images, images
 from lrbench.loaders.pictures import block
 from lrbench.train.batches import collate
 
@@ -108,10 +109,21 @@ class TestGenerator:
 
     def test_five_hundred_images_a_second(self) -> None:
         list(images(32, 9, np.zeros(10, np.int64)))
-        started = time.process_time()
-        list(images(32, 3, np.zeros(3000, np.int64)))
-        # a third of what is asked for, as neighbours on the machine take their share of the caches
-        assert 3000 / (time.process_time() - started) > 500 / 3
+        rates = []
+        for seed in range(3):  # neighbours on the machine take their share of the caches, though not always
+            started = time.process_time()
+            list(images(32, seed, np.zeros(1500, np.int64)))
+            rates.append(1500 / (time.process_time() - started))
+        assert max(rates) > 500
+
+    @pytest.mark.parametrize(
+        ("side", "count", "digest"),
+        [(32, 200, "b3dcbfc3"), (64, 3, "657f4f75"), (128, 8, "6d03f9f2"), (256, 8, "480871d2")],
+    )
+    def test_a_seed_gives_the_images_of_this_version(self, side: int, count: int, digest: str) -> None:
+        """Whoever changes what is drawn raises `GENERATOR` and the versions of the cards."""
+        assert GENERATOR == "lrbench pathfinder 2"
+        assert hashlib.sha256(drawn(side, count, 1).images.tobytes()).hexdigest().startswith(digest)
 
     def test_the_same_seed_gives_the_same_images(self) -> None:
         first, again, other = (drawn(32, 20, seed) for seed in (1, 1, 2))

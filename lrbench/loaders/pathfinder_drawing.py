@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 DEGREES = 360
 FULL = 255
 FAINT = 16  # what the filter leaves around a segment below this occupies nothing
+TOO_MUCH = int(1.8 * FULL)  # what a segment may not reach together with what is there
+NO_TURN = 1e-20  # the square of a cosine that is zero but for rounding; the least that is meant is above 1e-7
 
 
 @dataclass(frozen=True)
@@ -40,27 +42,49 @@ class Design:
 class Stamps(NamedTuple):
     """A drawing for each direction, as the cells that are not empty; shorter lists repeat their last cell."""
 
-    places: NDArray[np.int64]  # direction, cell, (y, x) from the segment's outer end
+    cells: NDArray[np.int64]  # direction, cell: from that of the segment's outer end
     values: NDArray[np.uint8]  # direction, cell
+
+
+class Turns(NamedTuple):
+    """Where a snake may go on in each direction, in the order of the ring; shorter lists end in places of no weight."""
+
+    places: NDArray[np.int64]  # direction, turn: place on the ring
+    cells: NDArray[np.int64]  # direction, turn: from the pivot's cell
+    weights: NDArray[np.float64]  # direction, turn: how much a snake likes it
 
 
 @dataclass(frozen=True)
 class Tables:
-    """What a margin of a design comes to. Directions: 360 degrees, then one for each pixel of the ring."""
+    """What a margin of a design comes to. Directions: 360 degrees, then one for each pixel of the ring.
+
+    Images have a border so that stamps may hang over. A cell is y · side + x, border included; distances are cells too.
+    """
 
     margin: int
+    border: int
+    side: int  # of an image with its border
     images: Stamps
     masks: Stamps  # what a segment occupies
+    hard: Stamps  # where a segment may touch others, and from which value there that is too much
     near: Stamps  # where no ring may pass because of it
-    reach: int  # of the widest of them
-    ahead: NDArray[np.int64]  # direction, (y, x): from a pivot to the next one
+    ahead: NDArray[np.int64]  # direction: cells from a pivot to the next one
+    turns: Turns
     head: NDArray[np.int64]  # degree, (y, x): from the outer end of a first segment to its other end
     pivot: NDArray[np.int64]  # degree, (y, x): from the outer end of a first segment to its pivot
     ring: NDArray[np.int64]  # place on the ring, (y, x)
     weights: NDArray[np.float64]  # direction, place on the ring: how much a snake likes to turn there
-    first: list[NDArray[np.int64]]  # degree: places, (y, x), where the first of two long snakes may begin
-    needs: NDArray[np.int64]  # degree, pixel, (y, x) around a place: what has to be free; repeats its last one
+    first: NDArray[np.int64]  # degree, (y, x), (from, to): where the first of two long snakes may begin
+    needs: NDArray[np.int64]  # degree, pixel: cells from a place to what has to be free; repeats its last one
     placed: NDArray[np.bool_]  # degree: whether a first segment finds a place at all
+
+    def at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The cells of (y, x)."""
+        return _cells(places + self.border, self.side)
+
+    def places(self, cells: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The inverse."""
+        return np.stack(np.divmod(cells, self.side), axis=-1) - self.border
 
 
 @lru_cache(maxsize=8)
@@ -76,19 +100,25 @@ def tables(design: Design, margin: int) -> Tables:
     head = _whole(design.length, degrees)
     needs = _needs(design, margin, masks[:DEGREES])
     placed = np.array([_seen_from_corners(each) for each in needs])
+    border = near.shape[1] // 2 + design.length
+    side = design.size + 2 * border
+    weights = _weights(directions, to_ring, design.continuity)
     return Tables(
         margin=margin,
-        images=_stamps(images, 1),
-        masks=_stamps(masks, FAINT),
-        near=_stamps(near, FAINT),
-        reach=near.shape[1] // 2,
-        ahead=_whole(design.length + 2 * margin, directions),
+        border=border,
+        side=side,
+        images=_stamps(images, 1, side),
+        masks=_stamps(masks, FAINT, side),
+        hard=_hard(masks, side),
+        near=_stamps(near, FAINT, side),
+        ahead=_cells(_whole(design.length + 2 * margin, directions), side),
+        turns=_turns(weights, _cells(ring, side)),
         head=head,
         pivot=head + _whole(-(design.length + margin), degrees),
         ring=ring,
-        weights=_weights(directions, to_ring, design.continuity),
-        first=[_first(design, each)[: None if good else 0] for each, good in zip(needs, placed, strict=True)],
-        needs=_even(needs),
+        weights=weights,
+        first=np.stack([_first(design, each) * good for each, good in zip(needs, placed, strict=True)]),
+        needs=_cells(_even(needs), side),
         placed=placed,
     )
 
@@ -204,8 +234,7 @@ def _first(design: Design, needs: NDArray[np.int64]) -> NDArray[np.int64]:
     """Where the first long snake may begin: at least twice the seed distance from the border, all that it needs too."""
     low = 2 * design.seed_distance - np.minimum(needs.min(0), 0)
     high = design.size - 2 * design.seed_distance - np.maximum(needs.max(0), 0)
-    y, x = (np.arange(*bounds) for bounds in zip(low, high, strict=True))
-    return np.stack(np.meshgrid(y, x, indexing="ij"), axis=-1).reshape(-1, 2)
+    return np.stack([low, np.maximum(low, high)], axis=1)
 
 
 def _lanczos(given: int, wanted: int) -> NDArray[np.float64]:
@@ -223,12 +252,32 @@ def _rounded(values: NDArray[np.float64]) -> NDArray[np.uint8]:
     return np.clip(np.floor(values.round(6) + 0.5), 0, FULL).astype(np.uint8)
 
 
-def _stamps(images: NDArray[np.uint8], least: int) -> Stamps:
+def _cells(offsets: NDArray[np.int64], side: int) -> NDArray[np.int64]:
+    """(y, x) as distances of cells."""
+    cells: NDArray[np.int64] = offsets[..., 0] * side + offsets[..., 1]
+    return cells
+
+
+def _stamps(images: NDArray[np.uint8], least: int, side: int) -> Stamps:
     """The cells of patches that are at least so bright."""
     middle = images.shape[1] // 2
-    cells = [np.stack(np.nonzero(image >= least), axis=1) for image in images]
+    places = [np.stack(np.nonzero(image >= least), axis=1) for image in images]
     values = [image[image >= least] for image in images]
-    return Stamps(_even(cells) - middle, _even(values))
+    return Stamps(_cells(_even(places) - middle, side), _even(values))
+
+
+def _hard(masks: NDArray[np.uint8], side: int) -> Stamps:
+    """The cells that can be too much together with others, and from which value of the others on they are."""
+    cells, values = _stamps(masks, TOO_MUCH - FULL, side)
+    return Stamps(cells, (TOO_MUCH - values.astype(np.int64)).astype(np.uint8))
+
+
+def _turns(weights: NDArray[np.float64], ring: NDArray[np.int64]) -> Turns:
+    """The places of the ring that have any weight: a third of them, or less."""
+    places = [np.flatnonzero(row > NO_TURN) for row in weights]
+    every = _even(places)
+    repeated = np.arange(every.shape[1]) >= np.array([len(each) for each in places])[:, None]
+    return Turns(every, ring[every], np.where(repeated, 0, np.take_along_axis(weights, every, 1)))
 
 
 def _even(lists: list[NDArray[Any]]) -> NDArray[Any]:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lrbench.loaders.pathfinder_drawing import DEGREES, FULL, Design, Stamps, Tables, disc, tables
+from lrbench.loaders.pathfinder_drawing import DEGREES, FULL, TOO_MUCH, Design, Stamps, Tables, disc, tables
 from lrbench.loaders.streams import Stream
 
 GENERATOR = "lrbench pathfinder 2"  # raised whenever a seed gives other images
@@ -37,7 +37,6 @@ PAIRS = 8192  # at most
 RETRIES = 2  # of a segment
 SNAKE_RETRIES = 4  # of a distractor
 PLACES = 128  # tried for a distractor
-TOO_MUCH = int(1.8 * FULL)  # what a segment may not reach together with what is there
 TAKEN = int(0.3 * FULL)  # what a distractor's first segment may not lie on
 
 
@@ -51,50 +50,46 @@ class Images(NamedTuple):
 
 
 class Canvas:
-    """Images side by side, each with a border so that stamps may hang over."""
+    """What is occupied in images side by side, each with a border so that stamps may hang over."""
 
     def __init__(self, design: Design, table: Tables, count: int) -> None:
         self.design, self.table = design, table
-        self.border = table.reach + design.length
-        self.side = design.size + 2 * self.border
-        self.mask = self.layer(count)  # what is occupied
-        self.near = self.layer(count)  # that, and its surroundings as far as the margin
-        for layer, width in ((self.mask, design.padding), (self.near, design.padding + table.margin)):
-            inside = self.cropped(layer)
-            inside[:] = FULL
-            inside[:, width:-width, width:-width] = 0
+        self.area = table.side**2
+        self.mask = self._framed(count, 0, design.padding)
+        # that, and its surroundings as far as the margin; outside there is no way on either
+        self.near = self._framed(count, FULL, design.padding + table.margin)
 
     def layer(self, count: int) -> NDArray[np.uint8]:
         """An empty layer: image, cell."""
-        return np.zeros((count, self.side * self.side), np.uint8)
-
-    def at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The cells of (y, x)."""
-        cells: NDArray[np.int64] = (places[..., 0] + self.border) * self.side + places[..., 1] + self.border
-        return cells
-
-    def inside(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether (y, x) lies in the image."""
-        size = self.design.size
-        y, x = places[..., 0], places[..., 1]
-        inside: NDArray[np.bool_] = (y >= 0) & (y < size) & (x >= 0) & (x < size)
-        return inside
+        return np.zeros((count, self.area), np.uint8)
 
     def cropped(self, layer: NDArray[Any]) -> NDArray[Any]:
         """A layer without its border: image, y, x."""
-        whole = layer.reshape(-1, self.side, self.side)
-        return whole[:, self.border : -self.border, self.border : -self.border]
+        border, side = self.table.border, self.table.side
+        return layer.reshape(-1, side, side)[:, border:-border, border:-border]
+
+    def of(self, rows: NDArray[np.int64]) -> None:
+        """Keep some images only."""
+        self.mask, self.near = self.mask[rows], self.near[rows]
+
+    def _framed(self, count: int, outside: int, width: int) -> NDArray[np.uint8]:
+        """A layer with a full frame inside the image's edge."""
+        one = np.full((1, self.area), outside, np.uint8)
+        inside = self.cropped(one)
+        inside[:] = FULL
+        inside[:, width:-width, width:-width] = 0
+        return np.repeat(one, count, axis=0)
 
 
 class Segments(NamedTuple):
     """A segment in each of some images: the last one of a growing snake, which does not count as occupied yet."""
 
     rows: NDArray[np.int64]  # of the canvas
-    pivots: NDArray[np.int64]
+    pivots: NDArray[np.int64]  # cells
     directions: NDArray[np.int64]  # of the tables
-    heads: NDArray[np.int64]  # its outer end
+    heads: NDArray[np.int64]  # its outer end's cells
 
-    def of(self, chosen: NDArray[np.bool_]) -> "Segments":
+    def of(self, chosen: NDArray[np.int64]) -> "Segments":
         """Those of some images."""
         return Segments(*(each[chosen] for each in self))
 
@@ -104,7 +99,7 @@ class _Pairs(NamedTuple):
 
     canvas: Canvas
     directions: NDArray[np.int64]  # image, snake, segment
-    heads: NDArray[np.int64]  # image, snake, segment, (y, x)
+    heads: NDArray[np.int64]  # image, snake, segment: cell
     owned: list[NDArray[np.uint8]]  # what either occupies: image, cell
 
 
@@ -118,7 +113,7 @@ class _Unmarked(NamedTuple):
 
 
 def images(size: int, seed: int, labels: NDArray[np.int64]) -> Iterator[Images]:
-    """One image for each label, in their order. Some 2 ms each at 32 pixels on one core."""
+    """One image for each label, in their order. Some 1 ms each at 32 pixels on one core."""
     design = DESIGNS[size]
     # each margin has a row of images of its own, for they differ in how often a pair of snakes fails
     rows = [_endless(design, margin, Stream(seed, number + 1)) for number, margin in enumerate(design.margins)]
@@ -161,183 +156,177 @@ def _endless(design: Design, margin: int, random: Stream) -> Iterator[_Unmarked]
         short = canvas.layer(count)
         for _ in range(design.distractors):
             _distract(canvas, short, random)
-        long = canvas.layer(count)
-        every = np.arange(count)
-        for snake in range(2):
-            for segment in range(design.segments):
-                part = Segments(every, every, pairs.directions[:, snake, segment], pairs.heads[:, snake, segment])
-                _lay(canvas, long, table.images, part)
+        long = np.maximum(*_whole(canvas, table.images, pairs.directions, pairs.heads))
         bright = np.maximum(
             np.float32(design.snake_contrast * design.paddle_contrast) * long, np.float32(design.snake_contrast) * short
         )
         whole, masks = canvas.cropped(bright), np.stack([canvas.cropped(each) for each in pairs.owned], axis=1)
+        ends = table.places(pairs.heads[:, :, [0, -1]])
         for index in range(count):
-            heads = pairs.heads[index]
-            yield _Unmarked(whole[index], heads[:, 0], heads[:, -1], masks[index])
+            yield _Unmarked(whole[index], ends[index, :, 0], ends[index, :, 1], masks[index])
 
 
 def _two_snakes(design: Design, table: Tables, random: Stream) -> _Pairs:
     """Pairs of long snakes; most of those that are begun fail, and are given up."""
-    canvas = Canvas(design, table, min(PAIRS, PIXELS // design.size**2))
-    count = len(canvas.mask)
-    directions = np.zeros((count, 2, design.segments), np.int64)
-    heads = np.zeros((count, 2, design.segments, 2), np.int64)
-    snakes = _seeds(canvas, random)
+    snakes = _seeds(design, table, min(PAIRS, PIXELS // design.size**2), random)
+    count = len(snakes[0].rows)
+    canvas = Canvas(design, table, count)
+    directions, heads = (np.zeros((design.segments, 2, count), np.int64) for _ in range(2))
     for segment in range(design.segments):
         for snake in range(2):
             if segment:
-                before = snakes[snake]
-                after, good = _extend(canvas, before, random)
-                _occupy(canvas, before.of(good))
+                after, good = _extend(canvas, snakes[snake], random)
                 snakes = [each.of(good) for each in snakes]
-                snakes[snake] = after.of(good)
-            directions[snakes[snake].rows, snake, segment] = snakes[snake].directions
-            heads[snakes[snake].rows, snake, segment] = snakes[snake].heads
+                _occupy(canvas, snakes[snake])
+                snakes[snake] = after
+            directions[segment, snake, snakes[snake].rows] = snakes[snake].directions
+            heads[segment, snake, snakes[snake].rows] = snakes[snake].heads
     for each in snakes:
         _occupy(canvas, each)
     rows = snakes[0].rows
-    owned = _owned(canvas, directions[rows], heads[rows])
+    directions, heads = directions[..., rows].T, heads[..., rows].T
+    owned = _whole(canvas, table.masks, directions, heads)
     apart = ~np.any(owned[0].astype(np.int16) + owned[1] >= TOO_MUCH, axis=1)
-    rows = rows[apart]
-    canvas.mask, canvas.near = canvas.mask[rows], canvas.near[rows]
-    return _Pairs(canvas, directions[rows], heads[rows], [layer[apart] for layer in owned])
+    canvas.of(rows[apart])
+    return _Pairs(canvas, directions[apart], heads[apart], [layer[apart] for layer in owned])
 
 
-def _owned(canvas: Canvas, directions: NDArray[np.int64], heads: NDArray[np.int64]) -> list[NDArray[np.uint8]]:
-    """What each of two long snakes occupies."""
+def _whole(
+    canvas: Canvas, stamps: Stamps, directions: NDArray[np.int64], heads: NDArray[np.int64]
+) -> list[NDArray[np.uint8]]:
+    """A layer with all segments of either long snake."""
     every = np.arange(len(heads))
-    layers = []
-    for snake in range(2):
-        layers.append(canvas.layer(len(heads)))
+    layers = [canvas.layer(len(heads)) for _ in range(2)]
+    for snake, layer in enumerate(layers):
         for segment in range(canvas.design.segments):
-            part = Segments(every, every, directions[:, snake, segment], heads[:, snake, segment])
-            _lay(canvas, layers[snake], canvas.table.masks, part)
+            _lay(layer, stamps, every, directions[:, snake, segment], heads[:, snake, segment])
     return layers
 
 
-def _seeds(canvas: Canvas, random: Stream) -> list[Segments]:
-    """The first segments of two long snakes, the seed distance apart at a random angle, in the images that take them.
+def _seeds(design: Design, table: Tables, count: int, random: Stream) -> list[Segments]:
+    """The first segments of two long snakes, the seed distance apart at a random angle, in images that take them.
 
-    To draw a direction anew until the first has a place is to draw one of those that have.
+    Of `count` images that are begun; rows count those that are left. To draw a direction anew until the first has a
+    place is to draw one of those that have.
     """
-    design, table, count = canvas.design, canvas.table, len(canvas.mask)
-    possible = np.array([degree for degree, places in enumerate(table.first) if len(places)])
+    low, high = table.first[..., 0], table.first[..., 1]
+    sizes = (high - low).prod(1)
+    possible = np.flatnonzero(sizes)
     degrees = possible[random.below(len(possible), count)]
-    sizes = np.array([len(places) for places in table.first])
     choice = (random.uniform(count) * sizes[degrees]).astype(np.int64)
-    tails = np.concatenate(table.first)[np.cumsum(sizes)[degrees] - sizes[degrees] + choice]
-    first = _begun(canvas, np.arange(count), tails, degrees)
+    tails = low[degrees] + np.stack(np.divmod(choice, (high - low)[degrees, 1]), axis=1)
     angles = random.below(DEGREES, count) * (np.pi / 180)
     aside = design.seed_distance * np.stack([np.sin(angles), np.cos(angles)], axis=1)
-    tails = tails + np.rint(aside.round(9)).astype(np.int64)
-    second = _begun(canvas, np.arange(count), tails, random.below(DEGREES, count))
-    good = _fits(canvas, first) & _fits(canvas, second)
-    return [first.of(good), second.of(good)]
+    ends = [(tails, degrees), (tails + np.rint(aside.round(9)).astype(np.int64), random.below(DEGREES, count))]
+    good = np.flatnonzero(np.logical_and(*(_fits(design, table, *each) for each in ends)))
+    return [_begun(table, np.arange(len(good)), places[good], turned[good]) for places, turned in ends]
 
 
-def _begun(canvas: Canvas, rows: NDArray[np.int64], tails: NDArray[np.int64], degrees: NDArray[np.int64]) -> Segments:
-    return Segments(rows, tails + canvas.table.pivot[degrees], degrees, tails)
+def _begun(table: Tables, rows: NDArray[np.int64], tails: NDArray[np.int64], degrees: NDArray[np.int64]) -> Segments:
+    """First segments whose outer ends are at (y, x)."""
+    return Segments(rows, table.at(tails + table.pivot[degrees]), degrees, table.at(tails))
 
 
-def _fits(canvas: Canvas, begun: Segments) -> NDArray[np.bool_]:
-    inner = begun.heads + canvas.table.head[begun.directions]
-    return canvas.inside(inner) & canvas.inside(begun.pivots) & canvas.inside(begun.heads)
+def _fits(design: Design, table: Tables, tails: NDArray[np.int64], degrees: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether both ends of a first segment and its pivot lie in the image."""
+    points = np.stack([tails, tails + table.head[degrees], tails + table.pivot[degrees]])
+    return np.asarray(((points >= 0) & (points < design.size)).all((0, 2)))
 
 
-def _extend(canvas: Canvas, last: Segments, random: Stream) -> tuple[Segments, NDArray[np.bool_]]:
-    """Draw the next segment of each snake, and tell where that went well."""
-    table = canvas.table
-    pivots = last.pivots + table.ahead[last.directions]
-    places = pivots[:, None] + table.ring  # image place (y, x)
-    inside = canvas.inside(places)
-    cells = last.rows[:, None] * canvas.mask.shape[1] + np.where(inside, canvas.at(places), 0)
-    free = FULL - canvas.near.reshape(-1)[cells]
-    limits = np.cumsum(table.weights[last.directions] * np.where(inside, free, 0), axis=1)
+def _extend(canvas: Canvas, last: Segments, random: Stream) -> tuple[Segments, NDArray[np.int64]]:
+    """Draw the next segment of each snake: those that went well, and which these are."""
+    turns = canvas.table.turns
+    pivots = last.pivots + canvas.table.ahead[last.directions]
+    cells = turns.cells.take(last.directions, 0) + (last.rows * canvas.area + pivots)[:, None]
+    free = FULL - canvas.near.reshape(-1).take(cells)
+    limits = np.cumsum(turns.weights.take(last.directions, 0) * free, axis=1)
     pending = np.flatnonzero(limits[:, -1] > 1e-4 * FULL)
-    chosen = np.zeros(len(places), np.int64)
-    good = np.zeros(len(places), bool)
+    chosen = np.full(len(limits), -1)
     for _ in range(RETRIES + 1):
         drawn = random.uniform(len(pending)) * limits[pending, -1]
-        chosen[pending] = (limits[pending] > drawn[:, None]).argmax(1)
-        trial = Segments(
-            last.rows[pending], pivots[pending], DEGREES + chosen[pending], places[pending, chosen[pending]]
-        )
-        blocked = _collides(canvas, trial)
-        good[pending[~blocked]] = True
+        turn = (limits[pending] > drawn[:, None]).argmax(1)
+        directions = DEGREES + turns.places[last.directions[pending], turn]
+        blocked = _collides(canvas, directions, cells[pending, turn])
+        chosen[pending[~blocked]] = turn[~blocked]
         pending = pending[blocked]
-    heads = places[np.arange(len(places)), chosen]
-    return Segments(last.rows, pivots, DEGREES + chosen, heads), good
+    good = np.flatnonzero(chosen >= 0)
+    before, turn = last.directions[good], chosen[good]
+    heads = pivots[good] + turns.cells[before, turn]
+    return Segments(last.rows[good], pivots[good], DEGREES + turns.places[before, turn], heads), good
 
 
-def _cells(canvas: Canvas, stamps: Stamps, segments: Segments) -> NDArray[np.int64]:
-    """The cells of a flat layer that the stamps of some segments fall on."""
-    offsets = stamps.places[..., 0] * canvas.side + stamps.places[..., 1]
-    first = segments.rows * canvas.mask.shape[1] + canvas.at(segments.heads)
-    cells: NDArray[np.int64] = first[:, None] + offsets[segments.directions]
-    return cells
-
-
-def _lay(canvas: Canvas, layer: NDArray[np.uint8], stamps: Stamps, segments: Segments) -> None:
-    cells = _cells(canvas, stamps, segments)
-    flat = layer.reshape(-1)
-    flat[cells] = np.maximum(flat[cells], stamps.values[segments.directions])
-
-
-def _collides(canvas: Canvas, segments: Segments) -> NDArray[np.bool_]:
-    """Whether a segment needs what is occupied already."""
-    masks = canvas.table.masks
-    there = canvas.mask.reshape(-1)[_cells(canvas, masks, segments)]
-    together = there.astype(np.int16) + masks.values[segments.directions]
-    found: NDArray[np.bool_] = np.any(together >= TOO_MUCH, axis=1)
+def _collides(canvas: Canvas, directions: NDArray[np.int64], heads: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether a segment needs what is occupied already; heads are cells of the whole layer."""
+    hard = canvas.table.hard
+    there = canvas.mask.reshape(-1).take(hard.cells.take(directions, 0) + heads[:, None])
+    found: NDArray[np.bool_] = np.any(there >= hard.values.take(directions, 0), axis=1)
     return found
+
+
+def _lay(
+    layer: NDArray[np.uint8],
+    stamps: Stamps,
+    rows: NDArray[np.int64],
+    directions: NDArray[np.int64],
+    heads: NDArray[np.int64],
+) -> None:
+    """Draw segments on a layer, over what is darker."""
+    cells = stamps.cells.take(directions, 0) + (rows * layer.shape[1] + heads)[:, None]
+    flat = layer.reshape(-1)
+    flat[cells] = np.maximum(flat.take(cells), stamps.values.take(directions, 0))
 
 
 def _occupy(canvas: Canvas, segments: Segments) -> None:
     """Let segments count as occupied."""
-    _lay(canvas, canvas.mask, canvas.table.masks, segments)
-    _lay(canvas, canvas.near, canvas.table.near, segments)
+    rows, _, directions, heads = segments
+    _lay(canvas.mask, canvas.table.masks, rows, directions, heads)
+    _lay(canvas.near, canvas.table.near, rows, directions, heads)
 
 
 def _distract(canvas: Canvas, short: NDArray[np.uint8], random: Stream) -> None:
     """Add one short snake to each image that has room for it."""
     pending = np.arange(len(canvas.mask))
     for _ in range(SNAKE_RETRIES + 1):
-        before = canvas.mask[pending], canvas.near[pending]
-        done, parts = _short_snake(canvas, pending, random)
-        for part in parts:
-            _lay(canvas, short, canvas.table.images, part)
-        failed = ~done
-        canvas.mask[pending[failed]], canvas.near[pending[failed]] = (layer[failed] for layer in before)
-        pending = pending[failed]
+        begun = _short_seeds(canvas, pending, random)
+        if not len(begun.rows):
+            continue
+        before = canvas.mask[begun.rows], canvas.near[begun.rows]
+        parts = _short_snakes(canvas, begun, random)
+        for rows, _, directions, heads in parts:
+            _lay(short, canvas.table.images, rows, directions, heads)
+        done = parts[-1].rows
+        failed = ~np.isin(begun.rows, done)
+        undone = begun.rows[failed]
+        canvas.mask[undone], canvas.near[undone] = (layer[failed] for layer in before)
+        pending = pending[~np.isin(pending, done)]
 
 
-def _short_snake(canvas: Canvas, rows: NDArray[np.int64], random: Stream) -> tuple[NDArray[np.bool_], list[Segments]]:
-    """Try a short snake in some images; in which of them that went well, and its segments there."""
-    last = _short_seeds(canvas, rows, random)
-    parts = [last]
+def _short_snakes(canvas: Canvas, begun: Segments, random: Stream) -> list[Segments]:
+    """The segments of the short snakes that could be grown; they are occupied, and so are parts of those that not."""
+    parts = [begun]
     for _ in range(canvas.design.distractor_segments - 1):
-        after, good = _extend(canvas, last, random)
-        _occupy(canvas, last.of(good))
-        last = after.of(good)
-        parts = [*(part.of(good) for part in parts), last]
-    _occupy(canvas, last)
-    return np.isin(rows, last.rows), parts
+        after, good = _extend(canvas, parts[-1], random)
+        parts = [part.of(good) for part in parts]
+        _occupy(canvas, parts[-1])
+        parts.append(after)
+    _occupy(canvas, parts[-1])
+    return parts
 
 
 def _short_seeds(canvas: Canvas, rows: NDArray[np.int64], random: Stream) -> Segments:
     """A first segment in each of the images that have room: at the first of some random places that has it."""
+    table, mask = canvas.table, canvas.mask.reshape(-1)
     degrees = random.below(DEGREES, len(rows))
     places = random.below(canvas.design.size, len(rows), PLACES, 2)
-    taken = canvas.mask[rows] > TAKEN
-    edge = canvas.cropped(taken)
-    edge[:, [0, -1]] = True
-    edge[:, :, [0, -1]] = True
-    cells = canvas.at(places)
-    image, place = np.nonzero(~taken[np.arange(len(rows))[:, None], cells] & canvas.table.placed[degrees][:, None])
-    needs = canvas.table.needs[..., 0] * canvas.side + canvas.table.needs[..., 1]  # degree, pixel
-    for pixel in range(needs.shape[1]):
-        free = ~taken[image, cells[image, place] + needs[degrees[image], pixel]]
-        image, place = image[free], place[free]
+    placed = np.flatnonzero(table.placed[degrees])
+    cells = (rows[placed] * canvas.area)[:, None] + table.at(places[placed])
+    image, place = np.nonzero(mask.take(cells) <= TAKEN)  # the edge is occupied
+    cells = cells[image, place]
+    image = placed[image]
+    for pixel in range(table.needs.shape[1]):
+        free = mask.take(cells + table.needs[degrees[image], pixel]) <= TAKEN
+        image, place, cells = image[free], place[free], cells[free]
     found, first = np.unique(image, return_index=True)
-    begun = _begun(canvas, rows[found], places[found, place[first]], degrees[found])
-    return begun.of(_fits(canvas, begun))
+    tails = places[found, place[first]]
+    fits = np.flatnonzero(_fits(canvas.design, table, tails, degrees[found]))
+    return _begun(table, rows[found], tails, degrees[found]).of(fits)

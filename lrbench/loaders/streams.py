@@ -18,8 +18,11 @@ class Stream:
 
     def below(self, choices: int, *shape: int) -> NDArray[np.int64]:
         """Whole numbers from 0 to `choices` - 1; uneven by less than one part in 10^9."""
-        words = self._words.random_raw(int(np.prod(shape))) >> np.uint64(32)
-        return ((words * np.uint64(choices)) >> np.uint64(32)).astype(np.int64).reshape(shape)
+        words = self._words.random_raw(int(np.prod(shape)))
+        words >>= np.uint64(32)
+        words *= np.uint64(choices)
+        words >>= np.uint64(32)
+        return words.view(np.int64).reshape(shape)
 
     def permutation(self, count: int) -> NDArray[np.int64]:
         """The numbers below `count` in random order."""
