@@ -52,14 +52,13 @@ def prepared(
     `content` holds all that determines the data, as JSON values: two calls with equal contents share a folder.
     `build` yields blocks, each with the name of its split, at least one for every split. What `measure` finds out
     about the finished splits is kept with them. A `Missing` says that the cache cannot be written; whatever `build`
-    raises goes through and leaves nothing behind.
+    raises goes through and leaves nothing behind but what is `kept`.
     """
-    key = hashlib.sha256(json.dumps([FORMAT, content], sort_keys=True).encode()).hexdigest()[:16]
-    folder = cache / task / key
+    folder = _folder(cache, task, content)
     try:
         if not folder.exists() or damage(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(folder.parent / f".{key}.lock"):
+            with FileLock(folder.parent / f".{folder.name}.lock"):
                 _make(folder, content, build, measure)
     except OSError as error:
         hint = "free it, or choose another with --cache-dir or LRBENCH_CACHE"
@@ -67,6 +66,14 @@ def prepared(
     splits = {name: open_split(folder / f"{name}.arrow") for name in SPLITS}
     manifest = _manifest(folder)
     return Prepared(splits, manifest["fingerprint"], folder, manifest.get("measured", {}))
+
+
+def kept(cache: Path, task: str, content: Mapping[str, object]) -> Path:
+    """Where a `build` of this content may keep what it has fetched, for the next one should it fail.
+
+    It is one builder's at a time, and removed once the data are prepared.
+    """
+    return _kept(_folder(cache, task, content))
 
 
 def damage(folder: Path) -> str | None:
@@ -121,6 +128,16 @@ def _make(
     except BaseException:
         shutil.rmtree(unfinished)
         raise
+    shutil.rmtree(_kept(folder), ignore_errors=True)
+
+
+def _folder(cache: Path, task: str, content: Mapping[str, object]) -> Path:
+    key = hashlib.sha256(json.dumps([FORMAT, content], sort_keys=True).encode()).hexdigest()[:16]
+    return cache / task / key
+
+
+def _kept(folder: Path) -> Path:
+    return folder.parent / f".{folder.name}.kept"
 
 
 def _describe(paths: Mapping[str, Path], content: Mapping[str, object], measure: Measure | None) -> dict[str, object]:

@@ -9,7 +9,9 @@ import pyarrow as pa
 
 from lrbench.errors import Missing, SpecError
 from lrbench.loaders.base import DataRequest, Hub
+from lrbench.loaders.fetched import Fetched, Part
 
+PART = 2**24  # characters that are fetched before they are kept: what is lost at most when a process is killed
 log = logging.getLogger(__name__)
 
 
@@ -39,22 +41,42 @@ def file(request: DataRequest, path: str) -> Path:
     return Path(_fetched(request, hub, fetch))
 
 
-def stream(request: DataRequest, split: str, column: str) -> Iterator[Any]:
-    """The values of a column, row after row in the hub's order, fetched as they are asked for and not kept.
+def stream(request: DataRequest, split: str, column: str, kept: Path) -> Iterator[str | None]:
+    """The texts of a column, row after row in the hub's order, fetched as they are asked for.
+
+    They lie in the folder `kept` too, which is for whoever calls to remove: a call that was cut off is gone on with by
+    the next one that names the folder. Of the hub's file that it was in, what precedes the position is read again.
 
     Raises `Missing` where there is no network, or once it fails.
     """
     hub = _hub(request)
 
     def fetch() -> Any:
-        from datasets import load_dataset
+        from datasets import __version__, load_dataset_builder
 
-        rows = load_dataset(hub.name, hub.config, split=split, revision=hub.revision, streaming=True)
-        return iter(rows.select_columns([column]))
+        builder = load_dataset_builder(hub.name, hub.config, revision=hub.revision)
+        # the hash is that of the commit, also where the card pins none; positions are the library's own affair
+        return f"{builder.hash}-{__version__}", builder.as_streaming_dataset(split=split).select_columns([column])
 
-    rows = _fetched(request, hub, fetch)
-    while (row := _fetched(request, hub, lambda: next(rows, None))) is not None:
-        yield row[column]
+    state, rows = _fetched(request, hub, fetch)
+    fetched = Fetched(kept / split, state)
+    for part in fetched.parts():
+        yield from part.texts
+        rows.load_state_dict(part.position)
+    source = iter(rows)
+    texts: list[str | None] = []
+    size, position = 0, {}
+    try:
+        while (row := _fetched(request, hub, lambda: next(source, None))) is not None:
+            texts.append(row[column])
+            size, position = size + len(row[column] or ""), rows.state_dict()
+            if size >= PART:
+                fetched.add(Part(texts, position))
+                texts, size = [], 0
+            yield row[column]
+    finally:  # the network failed, no more is wanted, or all is to end
+        if texts:
+            fetched.add(Part(texts, position))
 
 
 def size(request: DataRequest) -> int | None:

@@ -21,7 +21,7 @@ from lrbench.loaders import hub, markov, ngrams, texts
 from lrbench.loaders.base import SPLITS, DataRequest, Example, Source, Split, TaskData
 from lrbench.loaders.blocks import Block
 from lrbench.loaders.bytetokens import printable
-from lrbench.loaders.cache import prepared
+from lrbench.loaders.cache import kept, prepared
 from lrbench.loaders.checks import Check, sequence_checks
 from lrbench.loaders.common import digest_of, task_data
 from lrbench.loaders.windows import blocks, checked_stride, how_cut, windows
@@ -71,7 +71,8 @@ def load(
     elif request.source == "hub":
         notes += hub.notes(request)
         content |= {"reader": READER, "words": words, **hub.content(request)}
-        build, source = partial(_blocks, request, size, step, partial(streamed, request)), "hub"
+        documents = partial(streamed, request, kept(cache, request.name, content))
+        build, source = partial(_blocks, request, size, step, documents), "hub"
     else:
         corpus = texts.find(request.source)
         content |= {"reader": READER, "words": words, "files": digest_of(corpus.files)}
@@ -122,9 +123,9 @@ def generated(request: DataRequest, name: str) -> Iterator[Document]:
     yield markov.letters(request.seed, number, request.examples[number] * request.length)
 
 
-def streamed(request: DataRequest, name: str) -> Iterator[Document]:
-    """The hub's documents, as far as they are asked for."""
-    for row, text in enumerate(hub.stream(request, name, "text")):
+def streamed(request: DataRequest, kept: Path, name: str) -> Iterator[Document]:
+    """The hub's documents, as far as they are asked for; `kept` holds them for another try."""
+    for row, text in enumerate(hub.stream(request, name, "text", kept)):
         if not text:
             raise SpecError(f"the hub's {name} split: row {row}: the document is empty")
         yield np.frombuffer(text.encode(), np.uint8)

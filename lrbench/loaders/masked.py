@@ -19,7 +19,7 @@ from lrbench.loaders import hub, language, markov, texts
 from lrbench.loaders.base import SPLITS, DataRequest, Example, Source, Split, TaskData
 from lrbench.loaders.blocks import Block
 from lrbench.loaders.bytetokens import printable
-from lrbench.loaders.cache import prepared
+from lrbench.loaders.cache import kept, prepared
 from lrbench.loaders.checks import Check, sequence_checks
 from lrbench.loaders.common import digest_of, task_data
 from lrbench.loaders.streams import Stream
@@ -49,7 +49,7 @@ def load(request: DataRequest, cache: Path) -> TaskData:
     elif request.source == "hub":
         notes += hub.notes(request)
         content |= {"reader": READER, **hub.content(request)}
-        documents, source = partial(language.streamed, request), "hub"
+        documents, source = partial(language.streamed, request, kept(cache, request.name, content)), "hub"
     else:
         corpus = texts.find(request.source)
         content |= {"reader": READER, "files": digest_of(corpus.files)}
