@@ -215,7 +215,7 @@ class TestDamage:
         assert str(first.folder / name) in line
         with caplog.at_level(logging.WARNING):
             again = make(tmp_path)
-        assert [record.levelname for record in caplog.records] == ["WARNING"]
+        assert [record.levelno for record in caplog.records] == [logging.WARNING]
         assert str(first.folder / name) in caplog.text
         assert {path.name: path.read_bytes() for path in again.folder.iterdir()} == whole
         assert damages(tmp_path, "toy") == [] and not left_behind(tmp_path)

@@ -94,7 +94,7 @@ class TestCut:
     def test_no_more_is_read_of_a_stream_than_is_needed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         asked: list[int] = []
 
-        def stream(request: object, split: str, column: str) -> object:
+        def stream(request: object, split: str, column: str, kept: Path) -> object:
             for number in range(10**9):
                 asked.append(number)
                 yield "a document of 24 letters"
