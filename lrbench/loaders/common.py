@@ -1,15 +1,17 @@
-"""What loaders of classification tasks share: from prepared splits to a task's data."""
+"""What loaders share: where data come from, and from prepared splits to a task's data."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from lrbench.errors import SpecError
 from lrbench.files import digest
-from lrbench.loaders.base import Source, Split, TaskData, fingerprint, limited
+from lrbench.loaders.base import DataRequest, Source, Split, TaskData, fingerprint, limited
 from lrbench.loaders.cache import Prepared
 from lrbench.loaders.checks import shared
 
 Measure = Callable[[Mapping[str, Split]], Mapping[str, float]]
+NAMED: dict[str, Source] = {"generated": "generated", "hub": "hub", "stand-in": "stand-in"}  # all else is a path
 
 
 def task_data(
@@ -29,6 +31,15 @@ def task_data(
         baselines=found.measured if whole else measure(splits),
         notes=[*notes, *(f"{count} inputs are in both {pair}" for pair, count in common.items() if count)],
     )
+
+
+def source_of(request: DataRequest, *possible: Source) -> Source:
+    """Which kind of source is asked for. Raises `SpecError` for one that the loader does not have."""
+    source = NAMED.get(request.source, "local")
+    if source not in possible:
+        names = ("a folder or file" if each == "local" else each for each in possible)
+        raise SpecError(f"{request.name} does not come from {request.source!r}", f"possible: {', '.join(names)}")
+    return source
 
 
 def digest_of(paths: Iterable[Path]) -> str:

@@ -17,7 +17,7 @@ from lrbench.loaders.base import SPLITS, DataRequest, Split, TaskData
 from lrbench.loaders.blocks import Block
 from lrbench.loaders.cache import prepared
 from lrbench.loaders.checks import Check, sequence_checks
-from lrbench.loaders.common import task_data
+from lrbench.loaders.common import source_of, task_data
 from lrbench.loaders.language import describe as describe
 from lrbench.loaders.streams import Stream
 
@@ -35,15 +35,14 @@ def load(request: DataRequest, cache: Path, *, order: Literal["copy", "mirror"] 
 
     Raises `SpecError` for a length that has no halves.
     """
-    if request.source != "generated":
-        raise SpecError(f"copy has no source {request.source!r}", "it is generated")
+    source = source_of(request, "generated")
     if request.length % 2:
         raise SpecError(f"data.length {request.length}: has no two halves", "choose an even length")
     content: dict[str, Any] = {"generator": GENERATOR, "seed": request.seed, "order": order}
     content |= {"length": request.length, "examples": list(request.examples)}
     found = prepared(cache, request.name, content, lambda: _blocks(request, order), _measure)
     floor = f"{FLOOR:.0f} bits a letter for a model that looks back, and none can do better in the long run"
-    return task_data(found, "generated", request.limit, _measure, [floor])
+    return task_data(found, source, request.limit, _measure, [floor])
 
 
 def verify(data: TaskData, request: DataRequest, *, order: str = "copy") -> list[Check]:

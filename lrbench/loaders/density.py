@@ -19,7 +19,7 @@ from lrbench.loaders.base import SPLITS, DataRequest, Example, Source, Split, Ta
 from lrbench.loaders.blocks import Block
 from lrbench.loaders.cache import prepared
 from lrbench.loaders.checks import Check, sequence_checks
-from lrbench.loaders.common import digest_of, state_of, task_data
+from lrbench.loaders.common import digest_of, source_of, state_of, task_data
 from lrbench.loaders.holdout import SHARE
 from lrbench.loaders.pictures import colour_block, drawn, grey, image_of
 
@@ -49,24 +49,23 @@ def load(
     side = SIDES[images]
     if request.length != 3 * side * side:
         raise SpecError(f"data.length {request.length}: images have {3 * side * side} bytes", "leave it as on the card")
-    if request.source == "generated":
-        raise SpecError("images are not 'generated'", "possible: stand-in, or a folder")
-    if request.source == "stand-in":
+    source = source_of(request, "stand-in", "hub", "local")
+    if source == "stand-in":
         content: dict[str, Any] = {"generator": image_standin.GENERATOR, "seed": request.seed, "drawing": drawing}
         notes = [f"the images are generated ({drawing}): a stand-in for {images}, of which scores say nothing"]
-        return _data(request, cache, "stand-in", notes, content, lambda: _generated(request, drawing, side))
-    if request.source == "hub":
+        return _data(request, cache, source, notes, content, lambda: _generated(request, drawing, side))
+    if source == "hub":
         content = {"reader": READER, **hub.content(request)}
         parts = (_known(image_files.from_hub(request, split)) for split in ("train", "test"))
-        return _data(request, cache, "hub", hub.notes(request), content, lambda: _cut(request, *parts))
+        return _data(request, cache, source, hub.notes(request), content, lambda: _cut(request, *parts))
     if images == "cifar10":
         place = image_files.find(request.source)
         files = image_files.files_of(place)
         content = {"reader": READER, "files": digest_of(files)}
-        return _data(request, cache, "local", [], content, lambda: _cut(request, *map(_known, image_files.read(place))))
+        return _data(request, cache, source, [], content, lambda: _cut(request, *map(_known, image_files.read(place))))
     found = imagenet_files.find(request.source, images)
     content = {"reader": READER, "files": state_of(found.files)}
-    return _data(request, cache, "local", found.notes, content, lambda: _cut(request, found.train, found.test))
+    return _data(request, cache, source, found.notes, content, lambda: _cut(request, found.train, found.test))
 
 
 def describe(example: Example) -> str:

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from lrbench.errors import SpecError
 from lrbench.loaders import baselines, hub, image_files, image_standin
-from lrbench.loaders.base import SPLITS, DataRequest, Example, Source, Split, TaskData
+from lrbench.loaders.base import SPLITS, DataRequest, Example, Split, TaskData
 from lrbench.loaders.blocks import Block
 from lrbench.loaders.cache import prepared
 from lrbench.loaders.checks import Check, common_checks
-from lrbench.loaders.common import digest_of, task_data
+from lrbench.loaders.common import digest_of, source_of, task_data
 from lrbench.loaders.holdout import SHARE
 from lrbench.loaders.pictures import block, drawn, grey
 
@@ -36,18 +36,13 @@ def load(request: DataRequest, cache: Path) -> TaskData:
     if request.length != SIDE * SIDE:
         raise SpecError(f"data.length {request.length}: images have {SIDE * SIDE} pixels", "leave it as on the card")
     sizes = {"examples": list(request.examples)}
-    source: Source = "local"
-    if request.source == "generated":
-        raise SpecError("images are not 'generated'", "possible: hub, stand-in, or a folder")
-    if request.source == "stand-in":
-        source, notes = (
-            "stand-in",
-            ["the images are generated shapes: a stand-in for CIFAR-10, of which scores say nothing"],
-        )
+    source = source_of(request, "stand-in", "hub", "local")
+    if source == "stand-in":
+        notes = ["the images are generated shapes: a stand-in for CIFAR-10, of which scores say nothing"]
         content: dict[str, Any] = {"generator": image_standin.GENERATOR, "seed": request.seed, **sizes}
         found = prepared(cache, request.name, content, lambda: _generated(request), _measure)
-    elif request.source == "hub":
-        source, notes = "hub", hub.notes(request)
+    elif source == "hub":
+        notes = hub.notes(request)
         content = {"reader": READER, **sizes, **hub.content(request)}
         parts = (image_files.from_hub(request, split) for split in ("train", "test"))
         found = prepared(cache, request.name, content, lambda: _cut(request, *parts), _measure)

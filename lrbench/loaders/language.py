@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from lrbench.errors import SpecError
 from lrbench.loaders import hub, markov, ngrams, texts
-from lrbench.loaders.base import SPLITS, DataRequest, Example, Source, Split, TaskData
+from lrbench.loaders.base import SPLITS, DataRequest, Example, Split, TaskData
 from lrbench.loaders.blocks import Block
 from lrbench.loaders.bytetokens import printable
 from lrbench.loaders.cache import kept, prepared
 from lrbench.loaders.checks import Check, sequence_checks
-from lrbench.loaders.common import digest_of, task_data
+from lrbench.loaders.common import digest_of, source_of, task_data
 from lrbench.loaders.windows import blocks, checked_stride, how_cut, windows
 
 READER = "bytes 1"  # raised whenever the same files give other examples
@@ -51,28 +51,26 @@ def load(
 
     Raises `SpecError` for a faulty file, `Missing` for data that are not there.
     """
-    source: Source = "local"
+    source = source_of(request, "stand-in", "hub", "local")
     size = request.length if eval_length is None else eval_length
     step = checked_stride(stride, size)
     measure = partial(_measure, words=words)
     content: dict[str, Any] = {"length": request.length, "examples": list(request.examples)}
     content |= {"stride": step, "eval_length": size}
     notes = [how_cut(size, step)]
-    if request.source == "generated":
-        raise SpecError("texts are not 'generated'", "possible: stand-in, or a folder or file")
-    if request.source == "stand-in":
+    if source == "stand-in":
         rate = markov.entropy(markov.chain(request.seed))
         notes += [
             f"the text is a Markov chain of {rate:.4f} bits a byte, which no model can be below: a stand-in, of which"
             " scores say nothing"
         ]
         content |= {"generator": markov.GENERATOR, "seed": request.seed, "words": words}
-        build, source = partial(_blocks, request, size, step, partial(generated, request)), "stand-in"
-    elif request.source == "hub":
+        build = partial(_blocks, request, size, step, partial(generated, request))
+    elif source == "hub":
         notes += hub.notes(request)
         content |= {"reader": READER, "words": words, **hub.content(request)}
         documents = partial(streamed, request, kept(cache, request.name, content))
-        build, source = partial(_blocks, request, size, step, documents), "hub"
+        build = partial(_blocks, request, size, step, documents)
     else:
         corpus = texts.find(request.source)
         content |= {"reader": READER, "words": words, "files": digest_of(corpus.files)}

@@ -17,6 +17,7 @@ from lrbench.loaders.base import SPLITS, DataRequest, Example, Source, Split, Ta
 from lrbench.loaders.blocks import Block
 from lrbench.loaders.cache import Prepared, prepared
 from lrbench.loaders.checks import Check, common_checks, shared
+from lrbench.loaders.common import source_of
 from lrbench.loaders.listops_files import find_files, read
 from lrbench.loaders.listops_grammar import GENERATOR, forests
 from lrbench.loaders.listops_tokens import UNKNOWN, decode, evaluate
@@ -30,16 +31,9 @@ def load(request: DataRequest, cache: Path, *, shortest: int = 501, longest: int
     100,000 trees of 501 to 1999 tokens take some fifteen seconds once, then half a second. Raises `SpecError` for a
     window that does not fit or a faulty file, `Missing` for files that are not there or a cache that cannot be written.
     """
-    if request.source in ("hub", "stand-in"):
-        raise SpecError(
-            f"ListOps does not come from {request.source!r}", "possible: generated, or a folder with basic_train.tsv"
-        )
-    if request.source == "generated":
-        source: Source = "generated"
-        found = _generated(request, cache, shortest, longest)
-    else:
-        source = "local"
-        found = _local(request, cache)
+    source = source_of(request, "generated", "local")
+    generated = source == "generated"
+    found = _generated(request, cache, shortest, longest) if generated else _local(request, cache)
     return _task_data(found, source, request.limit)
 
 

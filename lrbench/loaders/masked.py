@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lrbench.errors import SpecError
 from lrbench.loaders import hub, language, markov, texts
-from lrbench.loaders.base import SPLITS, DataRequest, Example, Source, Split, TaskData
+from lrbench.loaders.base import SPLITS, DataRequest, Example, Split, TaskData
 from lrbench.loaders.blocks import Block
 from lrbench.loaders.bytetokens import printable
 from lrbench.loaders.cache import kept, prepared
 from lrbench.loaders.checks import Check, sequence_checks
-from lrbench.loaders.common import digest_of, task_data
+from lrbench.loaders.common import digest_of, source_of, task_data
 from lrbench.loaders.streams import Stream
 from lrbench.loaders.windows import windows
 
@@ -37,19 +36,17 @@ def load(request: DataRequest, cache: Path) -> TaskData:
 
     Raises `SpecError` for a faulty file, `Missing` for data that are not there.
     """
-    source: Source = "local"
+    source = source_of(request, "stand-in", "hub", "local")
     content: dict[str, Any] = {"length": request.length, "examples": list(request.examples), "masks": SEED}
     notes = [f"{SHARE:.0%} of the bytes of a window are masked and scored, always the same"]
-    if request.source == "generated":
-        raise SpecError("texts are not 'generated'", "possible: hub, stand-in, or a folder or file")
-    if request.source == "stand-in":
+    if source == "stand-in":
         notes += ["the text is a Markov chain: a stand-in, of which scores say nothing"]
         content |= {"generator": markov.GENERATOR, "seed": request.seed}
-        documents, source = partial(language.generated, request), "stand-in"
-    elif request.source == "hub":
+        documents = partial(language.generated, request)
+    elif source == "hub":
         notes += hub.notes(request)
         content |= {"reader": READER, **hub.content(request)}
-        documents, source = partial(language.streamed, request, kept(cache, request.name, content)), "hub"
+        documents = partial(language.streamed, request, kept(cache, request.name, content))
     else:
         corpus = texts.find(request.source)
         content |= {"reader": READER, "files": digest_of(corpus.files)}

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from lrbench.errors import SpecError
 from lrbench.loaders import baselines, pathfinder_files, pathfinder_generator
-from lrbench.loaders.base import SPLITS, DataRequest, Example, Source, Split, TaskData
+from lrbench.loaders.base import SPLITS, DataRequest, Example, Split, TaskData
 from lrbench.loaders.blocks import Block
 from lrbench.loaders.cache import Prepared, prepared
 from lrbench.loaders.checks import Check, balance, common_checks
-from lrbench.loaders.common import task_data
+from lrbench.loaders.common import source_of, task_data
 from lrbench.loaders.pathfinder_files import SETS, Difficulty
 from lrbench.loaders.pictures import block, drawn
 from lrbench.loaders.streams import Stream
@@ -36,16 +36,13 @@ def load(request: DataRequest, cache: Path, *, difficulty: Difficulty = "hard") 
     """
     side = _side(request.length)
     notes = [f"set {SETS[difficulty]}"]
-    if request.source in ("hub", "stand-in"):
-        raise SpecError(f"Pathfinder does not come from {request.source!r}", "possible: generated, or a folder")
-    if request.source == "generated":
+    source = source_of(request, "generated", "local")
+    if source == "generated":
         if difficulty != "hard":
             raise SpecError(f"difficulty {difficulty}: only the hard set is generated", "name a folder with --data")
-        source: Source = "generated"
         found = _generated(request, cache, side)
         notes.append("generated, same family as the Long Range Arena's: none of its images")
     else:
-        source = "local"
         found, more = _local(request, cache, side, difficulty)
         notes += more
     return task_data(found, source, request.limit, partial(_measure, side=side), notes)

@@ -17,7 +17,7 @@ from lrbench.loaders.base import SPLITS, DataRequest, Example, Split, TaskData
 from lrbench.loaders.blocks import Block
 from lrbench.loaders.cache import prepared
 from lrbench.loaders.checks import Check, sequence_checks
-from lrbench.loaders.common import task_data
+from lrbench.loaders.common import source_of, task_data
 from lrbench.loaders.streams import Stream
 
 GENERATOR = "lrbench recall 1"  # raised whenever a seed gives other sequences
@@ -31,8 +31,7 @@ def load(request: DataRequest, cache: Path, *, pairs: int = 8) -> TaskData:
 
     Raises `SpecError` for more pairs than there are keys, or than the length has room for.
     """
-    if request.source != "generated":
-        raise SpecError(f"recall has no source {request.source!r}", "it is generated")
+    source = source_of(request, "generated")
     if not 1 <= pairs <= min(KEYS, request.length // 3):
         raise SpecError(
             f"data.options.pairs {pairs}: not 1 to {min(KEYS, request.length // 3)}",
@@ -41,7 +40,7 @@ def load(request: DataRequest, cache: Path, *, pairs: int = 8) -> TaskData:
     content: dict[str, Any] = {"generator": GENERATOR, "seed": request.seed, "pairs": pairs}
     content |= {"length": request.length, "examples": list(request.examples)}
     found = prepared(cache, request.name, content, lambda: _blocks(request, pairs), _measure)
-    return task_data(found, "generated", request.limit, _measure)
+    return task_data(found, source, request.limit, _measure)
 
 
 def describe(example: Example) -> str:

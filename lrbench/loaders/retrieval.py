@@ -12,12 +12,12 @@ from typing import Any
 
 from lrbench.errors import SpecError
 from lrbench.loaders import baselines, hub, retrieval_standin
-from lrbench.loaders.base import SPLITS, DataRequest, Example, Source, Split, TaskData
+from lrbench.loaders.base import SPLITS, DataRequest, Example, Split, TaskData
 from lrbench.loaders.blocks import Block
 from lrbench.loaders.bytetokens import block, shown
 from lrbench.loaders.cache import prepared
 from lrbench.loaders.checks import Check, balance, common_checks
-from lrbench.loaders.common import digest_of, task_data
+from lrbench.loaders.common import digest_of, source_of, task_data
 from lrbench.loaders.retrieval_files import FILES, MOST, Pair, find_files, is_escaped, read, row
 
 READER = "retrieval 1"  # raised whenever the same files give other examples
@@ -32,15 +32,13 @@ def load(request: DataRequest, cache: Path) -> TaskData:
     if request.length > MOST:
         raise SpecError(f"data.length {request.length}: of a paper the first {MOST} bytes are given", "ask for less")
     sizes = {"length": request.length, "examples": list(request.examples)}
-    source: Source = "local"
-    if request.source == "generated":
-        raise SpecError("pairs of papers are not 'generated'", "possible: hub, stand-in, or a folder")
-    if request.source == "stand-in":
-        source, notes = "stand-in", ["the documents are generated: a stand-in for AAN, of which scores say nothing"]
+    source = source_of(request, "stand-in", "hub", "local")
+    if source == "stand-in":
+        notes = ["the documents are generated: a stand-in for AAN, of which scores say nothing"]
         content: dict[str, Any] = {"generator": retrieval_standin.GENERATOR, "seed": request.seed, **sizes}
         found = prepared(cache, request.name, content, lambda: _generated(request), _measure)
-    elif request.source == "hub":
-        source, notes = "hub", hub.notes(request)
+    elif source == "hub":
+        notes = hub.notes(request)
         content = {"reader": READER, **sizes, **hub.content(request)}
         paths = {split: f"aan/{name}" for split, name in FILES.items()}
         found = prepared(

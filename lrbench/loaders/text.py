@@ -10,14 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from lrbench.errors import SpecError
 from lrbench.loaders import baselines, hub, text_files, text_standin
-from lrbench.loaders.base import SPLITS, DataRequest, Example, Source, Split, TaskData
+from lrbench.loaders.base import SPLITS, DataRequest, Example, Split, TaskData
 from lrbench.loaders.blocks import Block
 from lrbench.loaders.bytetokens import block, shown
 from lrbench.loaders.cache import prepared
 from lrbench.loaders.checks import Check, balance, common_checks, shared
-from lrbench.loaders.common import digest_of, state_of, task_data
+from lrbench.loaders.common import digest_of, source_of, state_of, task_data
 from lrbench.loaders.holdout import SEED, SHARE, hold_out, shuffled
 from lrbench.loaders.text_files import Review
 
@@ -32,15 +31,13 @@ def load(request: DataRequest, cache: Path) -> TaskData:
     Raises `SpecError` for a faulty file, `Missing` for data that are not there.
     """
     sizes = {"length": request.length, "examples": list(request.examples)}
-    source: Source = "local"
-    if request.source == "generated":
-        raise SpecError("reviews are not 'generated'", "possible: hub, stand-in, or a folder")
-    if request.source == "stand-in":
-        source, notes = "stand-in", ["the reviews are generated: a stand-in for IMDb, of which scores say nothing"]
+    source = source_of(request, "stand-in", "hub", "local")
+    if source == "stand-in":
+        notes = ["the reviews are generated: a stand-in for IMDb, of which scores say nothing"]
         content = {"generator": text_standin.GENERATOR, "seed": request.seed, **sizes}
         found = prepared(cache, request.name, content, lambda: _generated(request), _measure)
-    elif request.source == "hub":
-        source, notes = "hub", hub.notes(request)
+    elif source == "hub":
+        notes = hub.notes(request)
         content = {"reader": READER, "cut": SEED, **sizes, **hub.content(request)}
         found = prepared(cache, request.name, content, lambda: _cut(request, *text_files.from_hub(request)), _measure)
     else:

@@ -17,11 +17,11 @@ import numpy as np
 
 from lrbench.errors import SpecError
 from lrbench.loaders import hub, markov, ngrams, texts
-from lrbench.loaders.base import SPLITS, DataRequest, Source, Split, TaskData
+from lrbench.loaders.base import SPLITS, DataRequest, Split, TaskData
 from lrbench.loaders.blocks import Block
 from lrbench.loaders.cache import prepared
 from lrbench.loaders.checks import Check, sequence_checks
-from lrbench.loaders.common import digest_of, task_data
+from lrbench.loaders.common import digest_of, source_of, task_data
 from lrbench.loaders.tables import is_text, read_parquet
 from lrbench.loaders.windows import blocks, checked_stride, how_cut, windows
 
@@ -40,20 +40,18 @@ def load(request: DataRequest, cache: Path, *, stride: int | None = None) -> Tas
 
     Raises `SpecError` for a faulty file, `Missing` for data that are not there.
     """
-    source: Source = "local"
+    source = source_of(request, "stand-in", "hub", "local")
     step = checked_stride(stride, request.length)
     content: dict[str, Any] = {"length": request.length, "examples": list(request.examples), "stride": step}
     notes = [how_cut(request.length, step)]
-    if request.source == "generated":
-        raise SpecError("texts are not 'generated'", "possible: hub, stand-in, or a folder or file")
-    if request.source == "stand-in":
+    if source == "stand-in":
         notes += ["the words are of a Markov chain of letters: a stand-in, of which scores say nothing"]
         content |= {"generator": markov.GENERATOR, "seed": request.seed}
-        read, source = partial(_generated, request), "stand-in"
-    elif request.source == "hub":
+        read = partial(_generated, request)
+    elif source == "hub":
         notes += hub.notes(request)
         content |= {"reader": READER, **hub.content(request)}
-        read, source = partial(_from_hub, request), "hub"
+        read = partial(_from_hub, request)
     else:
         corpus = texts.find(request.source)
         content |= {"reader": READER, "files": digest_of(corpus.files)}
