@@ -252,8 +252,8 @@ def run_grid(grid: Grid, options: Options, listener: Listener | None = None) -> 
     return sorted(results, key=lambda result: order[result.cell.run_id])
 
 
-def check_writable(out: Path) -> None:
-    """Try the results folder before any work.
+def check_writable(out: Path, flag: str = "--out") -> None:
+    """Try a folder before any work; it is made if it is missing.
 
     Raises:
         SpecError: nothing can be written there.
@@ -264,7 +264,7 @@ def check_writable(out: Path) -> None:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise SpecError(f"--out {out}: {error.strerror}", "name a folder that can be written to") from None
+        raise SpecError(f"{flag} {out}: {error.strerror}", "name a folder that can be written to") from None
 
 
 def preflight(cells: Sequence[Cell], options: Options, alone: bool) -> dict[str, Unsupported]:

@@ -20,8 +20,8 @@ from lrbench.specs import Preset, PresetName, Suite, TaskCard, parse, read_yaml
 Kind = Literal["tasks", "configs"]
 
 
-def shipped(kind: Kind) -> Path:
-    """The folder of shipped cards or suites, in a wheel or in a checkout."""
+def shipped(kind: Kind | Literal["results/published"]) -> Path:
+    """The folder of shipped cards, suites or published figures, in a wheel or in a checkout."""
     packed = Path(str(files("lrbench"))) / "_shipped" / kind
     return packed if packed.is_dir() else Path(__file__).parents[1] / kind
 

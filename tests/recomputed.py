@@ -64,9 +64,9 @@ def _same(where: str, shown: str, wanted: str) -> int:
     return 1
 
 
-def _label(record: dict[str, Any]) -> str:
-    asked = ",".join(f"{key}={value}" for key, value in record["spec"]["attention"]["settings"].items())
-    return record["model"]["name"] + (f"[{asked}]" if asked else "")
+def _label(spec: dict[str, Any]) -> str:
+    asked = ",".join(f"{key}={value}" for key, value in spec["attention"]["settings"].items())
+    return spec["attention"]["name"] + (f"[{asked}]" if asked else "")
 
 
 def _groups(records: list[dict[str, Any]]) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
@@ -74,7 +74,7 @@ def _groups(records: list[dict[str, Any]]) -> dict[tuple[str, str, str], list[di
     groups = defaultdict(list)
     for record in records:
         if record["status"] == "ok":
-            groups[record["task"]["name"], record["preset"], _label(record)].append(record)
+            groups[record["task"]["name"], record["preset"], _label(record["spec"])].append(record)
     return groups
 
 
@@ -95,12 +95,16 @@ def _scores(records: list[dict[str, Any]], tables: dict[str, list[list[str]]]) -
             compared += _same(f"{task}, {model}, interval", row[3], f"{low:.{digits}f} to {high:.{digits}f}")
         if group[0]["parameters"]:
             compared += _same(f"{task}, {model}, parameters", row[6], f"{group[0]['parameters']['total']:,}")
+        for name, score in (group[0]["baselines"] or {}).items():
+            (row,) = [row for row in tables[f"scores-{task}-{preset}"] if row[0] == name]
+            compared += _same(f"{task}, {name}", row[2], f"{scale * score:.{digits}f}")
     return compared
 
 
 def _costs(records: list[dict[str, Any]], tables: dict[str, list[list[str]]]) -> int:
     compared = 0
-    for (task, preset, model), group in _groups(records).items():
+    groups = _groups(records)
+    for (task, preset, model), group in groups.items():
         (row,) = [row for row in tables["costs"] if row[:3] == [task, preset, model]]
         seconds = np.mean([record["time"]["train_s"] for record in group])
         speed = np.mean([record["speed"]["train_tokens_per_s"] for record in group])
@@ -108,6 +112,9 @@ def _costs(records: list[dict[str, Any]], tables: dict[str, list[list[str]]]) ->
         compared += _same(f"{task}, {model}, seconds", row[4], f"{seconds:,.1f}")
         compared += _same(f"{task}, {model}, tokens/s", row[5], f"{speed:,.0f}")
         compared += _same(f"{task}, {model}, MiB", row[7], f"{peak:,.0f}")
+        if full := groups.get((task, preset, "full")):
+            ratio = speed / np.mean([record["speed"]["train_tokens_per_s"] for record in full])
+            compared += _same(f"{task}, {model}, beside full", row[6], f"{ratio:.2f}")
     return compared
 
 
@@ -119,20 +126,27 @@ def _study(folder: Path, tables: dict[str, list[list[str]]]) -> int:
     compared = 0
     points = [json.loads(line) for line in (folder / "points.jsonl").read_text().splitlines()]
     for point in points:
-        if point["status"] == "ok" and not point["control"] and point["spec"]["attention"]["settings"] == {}:
-            column = header.index(str(point["length"]))
-            (row,) = [row for row in times if row[0] == point["model"]]
-            where = f"{point['model']} at {point['length']}"
+        if point["status"] == "ok" and not point["control"]:
+            column, model = header.index(str(point["length"])), _label(point["spec"])
+            (row,) = [row for row in times if row[0] == model]
+            where = f"{model} at {point['length']}"
             flagged = "!" if {"contended", "precision_missed"} & set(point["flags"]) else ""
             compared += _same(f"{where}, ms", row[column], _three(point["time_ms"]["median"]) + flagged)
             memory = point["memory_bytes"]
-            if "untracked" not in point["flags"]:
-                compared += _same(f"{where}, MiB", peaks[point["model"]][column], _three(memory["extra"] / 2**20))
+            seen = "untracked" in point["flags"] and memory["resident"] is not None
+            peak = max(memory["extra"], memory["resident"]) if seen else memory["extra"]
+            untracked = "?" if "untracked" in point["flags"] else ""
+            compared += _same(f"{where}, MiB", peaks[model][column], _three(peak / 2**20) + untracked)
     exponents = {row[0]: row for row in tables[f"{name}-exponents"][1:]}
     for model, fits in record["models"].items():
         if fits["time"] and fits["time"]["exponent"] is not None:
             wanted = f"{fits['time']['exponent']:.2f}"
             compared += _same(f"{model}, exponent of time", exponents[model][2].rstrip("oc"), wanted)
+        for crossing in fits["crossover"]:
+            (row,) = [row for row in tables[f"{name}-crossovers"] if row[:2] == [model, crossing["against"]]]
+            compared += _same(f"{model} against {crossing['against']}", row[2], crossing["text"])
+        (row,) = [row for row in tables[f"{name}-longest"] if row[0] == model]
+        compared += _same(f"{model}, longest", row[1], str(fits["longest_fitted"] or "–"))
     return compared
 
 

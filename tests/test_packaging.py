@@ -55,13 +55,13 @@ def expected() -> set[str]:
         path.relative_to(ROOT).as_posix() for kind in ("tasks", "configs") for path in ROOT.glob(f"{kind}/**/*.yaml")
     }
     assets = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("lrbench/reporting/assets/*")}
-    figures = {f"lrbench/_shipped/published/{path.name}" for path in ROOT.glob("results/published/*.csv")}
+    figures = {f"lrbench/_shipped/results/published/{path.name}" for path in ROOT.glob("results/published/*.csv")}
     return code | assets | figures | {f"lrbench/_shipped/{name}" for name in data}
 
 
 def test_wheel_holds_every_module_card_and_suite(wheel: Path) -> None:
     assert expected() <= members(wheel)
-    for kind in ("_shipped/tasks", "_shipped/published", "reporting/assets"):
+    for kind in ("_shipped/tasks", "_shipped/results/published", "reporting/assets"):
         assert any(name.startswith(f"lrbench/{kind}/") for name in members(wheel))
 
 

@@ -11,8 +11,8 @@ from lrbench.cli import options as opt
 from lrbench.errors import SpecError, UnknownName
 
 if TYPE_CHECKING:
-    from lrbench.records import RunRecord
     from lrbench.reporting.document import Document
+    from lrbench.reporting.scores import Comparison
 
 
 def command(
@@ -45,7 +45,7 @@ def command(
 
     wanted = conditions(where or "")
     files = _files(out, form, as_json)
-    _writable([*files.values(), *([figures / "figure"] if figures else [])])
+    _writable(out, figures)
     places = results or [out_folder(None)]
     _there(places, given=bool(results))
     found = document(places, wanted)
@@ -67,6 +67,8 @@ def _files(out: Path | None, form: str | None, as_json: bool) -> dict[str, Path 
     from lrbench.reporting.formats import FORMATS
 
     endings = {ending: name for name, (ending, _) in FORMATS.items()}
+    if as_json and form not in (None, "json"):
+        raise SpecError(f"--json and --format {form} exclude one another", f"--format {form},json writes both to files")
     if as_json:
         form = "json"
     if form is None:
@@ -88,20 +90,20 @@ def _files(out: Path | None, form: str | None, as_json: bool) -> dict[str, Path 
     return {name: out.with_suffix(FORMATS[name][0]) for name in names}
 
 
-def _writable(paths: Sequence[Path | None]) -> None:
-    """Try each place before any work, without leaving anything.
+def _writable(out: Path | None, figures: Path | None) -> None:
+    """Try the folders that are written to, before any work.
 
     Raises:
         SpecError
     """
     from lrbench.api import check_writable
 
-    for path in paths:
-        if path is None:
-            continue
-        if path.is_dir():
-            raise SpecError(f"--out {path}: is a folder", f"name a file, such as {path / 'report.html'}")
-        check_writable(path.parent)
+    if out and out.is_dir():
+        raise SpecError(f"--out {out}: is a folder", f"name a file, such as {out / 'report.html'}")
+    if out:
+        check_writable(out.parent)
+    if figures:
+        check_writable(figures, "--figures")
 
 
 def _there(places: Sequence[Path], given: bool) -> None:
@@ -137,7 +139,7 @@ def print_document(found: "Document") -> None:
 
     from lrbench.reporting.scaling import render
 
-    print_comparisons(found.material.records)
+    print_comparisons(found.comparisons)
     console = Console(highlight=False)
     for study in found.material.studies:
         for part in render(study.record, study.points):
@@ -145,15 +147,14 @@ def print_document(found: "Document") -> None:
         console.print()
 
 
-def print_comparisons(records: "Sequence[RunRecord]") -> None:
-    """Every table that the records make, on stdout."""
+def print_comparisons(comparisons: "Sequence[Comparison]") -> None:
+    """Their tables on stdout."""
     from rich.console import Console
 
-    from lrbench.reporting.scores import comparisons
     from lrbench.reporting.terminal import render
 
     console = Console(highlight=False)
-    for table in comparisons(records):
+    for table in comparisons:
         for part in render(table):
             console.print(part)
         console.print()

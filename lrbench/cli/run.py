@@ -213,8 +213,9 @@ def _print(results: "Sequence[Result]", settings: "Options", as_json: bool) -> N
         )
     else:
         from lrbench.cli.report import print_comparisons
+        from lrbench.reporting.scores import comparisons
 
-        print_comparisons([result.record for result in results])
+        print_comparisons(comparisons([result.record for result in results]))
     skipped = sum(not result.fresh for result in results)
     if skipped:
         typer.echo(

@@ -26,7 +26,7 @@ def caveats(material: Material, comparisons: Sequence[Comparison]) -> list[str]:
 
 def _left_out(material: Material) -> Iterator[str]:
     if material.left_out:
-        yield f"{len(material.left_out)} files or lines could not be read and are not counted; they are listed below."
+        yield f"Files or lines that could not be read and are not counted: {len(material.left_out)}, listed below."
 
 
 def _failures(material: Material) -> Iterator[str]:

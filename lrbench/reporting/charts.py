@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from lrbench import metrics, stats
 from lrbench.points import ScalePoint
@@ -90,23 +91,17 @@ def scaling(study: Study) -> list[Chart]:
     what, name = title(study.record), slug(f"scale-{study.record.study_id}")
     slopes = [("n", 1.0), ("n²", 2.0)]
     length = Axis("length, tokens", log=True, ticks=tuple(study.record.lengths))
+    kinds = (("time", "Time", "time, ms", _time), ("memory", "Memory", "peak memory, MiB", _memory))
     return [
         Chart(
-            f"{name}-time",
-            f"Time: {what}",
+            f"{name}-{kind}",
+            f"{said}: {what}",
             length,
-            Axis("time, ms", log=True),
-            [Series(model, [_time(point) for point in curve], _ends(curve)) for model, curve in curves.items()],
+            Axis(unit, log=True),
+            [Series(model, [drawn(point) for point in curve], _ends(curve)) for model, curve in curves.items()],
             slopes,
-        ),
-        Chart(
-            f"{name}-memory",
-            f"Memory: {what}",
-            length,
-            Axis("peak memory, MiB", log=True),
-            [Series(model, [_memory(point) for point in curve], _ends(curve)) for model, curve in curves.items()],
-            slopes,
-        ),
+        )
+        for kind, said, unit, drawn in kinds
     ]
 
 
@@ -157,16 +152,26 @@ def trade_off(comparison: Comparison) -> Chart | None:
 def _bubble(row: Row, comparison: Comparison) -> Point:
     mean, low, high = (_drawn(comparison, value) for value in (row.mean, row.low, row.high))
     peak = f", {row.peak_bytes / 2**20:,.0f} MiB" if row.peak_bytes else ""
-    shown = metrics.shown(comparison.metric, row.mean or 0.0)
-    text = f"{shown}, {row.tokens_per_s:,.0f} tokens/s{peak}"
+    text = f"{_said(comparison, row.mean, row.low, row.high, len(row.seeds))}, {row.tokens_per_s:,.0f} tokens/s{peak}"
     return Point(row.tokens_per_s or 0.0, mean, low, high, text, size=row.peak_bytes)
 
 
 def _drawn(comparison: Comparison, value: float | None) -> float | None:
     """A score in the unit of its axis, within what is possible."""
-    if value is None or not math.isfinite(value):
+    if not _finite(value):
         return None
     return SHARE * min(1.0, max(0.0, value)) if comparison.metric == "accuracy" else max(0.0, value)
+
+
+def _said(comparison: Comparison, mean: float | None, low: float | None, high: float | None, seeds: int) -> str:
+    """A score, its interval where it has one, and the seeds it is of."""
+    shown, *ends = (metrics.shown(comparison.metric, value) if _finite(value) else "–" for value in (mean, low, high))
+    interval = f" ({ends[0]} to {ends[1]})" if _finite(low) else ""
+    return f"{shown}{interval}, {seeds} seed{'s' * (seeds != 1)}"
+
+
+def _finite(value: float | None) -> TypeGuard[float]:
+    return value is not None and math.isfinite(value)
 
 
 def _front(points: Iterable[Point], higher: bool) -> Iterator[tuple[float, float]]:
@@ -206,4 +211,4 @@ def _averaged(curves: Sequence[Sequence[Evaluation]], comparison: Comparison) ->
     for step in (step for place, step in enumerate(steps) if (len(steps) - 1 - place) % stride == 0):
         found = stats.over_seeds([curve[step] for curve in scores])
         mean, low, high = (_drawn(comparison, value) for value in (found.mean, found.low, found.high))
-        yield Point(step, mean, low, high, f"{metrics.shown(comparison.metric, found.mean)}, {found.n} seeds")
+        yield Point(step, mean, low, high, _said(comparison, *found))

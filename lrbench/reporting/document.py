@@ -82,14 +82,15 @@ def document(places: Sequence[Path], conditions: Sequence[Condition] = ()) -> Do
         sections=_sections(material, compared),
         findings=findings.findings(compared, material.studies),
         machines=_machines(material, compared),
-        date=provenance.date(material.records, material),
+        date=provenance.date(material),
     )
 
 
 def _machines(material: Material, compared: Sequence[Comparison]) -> list[str]:
-    found = [each for comparison in compared for each in comparison.machines]
-    found += [str(study.environment.get("cpu_model") or study.record.device) for study in material.studies if not found]
-    return list(dict.fromkeys(found))
+    """What runs were timed on; where there are studies only, what those were."""
+    runs = [each for comparison in compared for each in comparison.machines]
+    studies = [str(study.environment.get("cpu_model") or study.record.device) for study in material.studies]
+    return list(dict.fromkeys(runs or studies))
 
 
 def _sections(material: Material, compared: list[Comparison]) -> list[Section]:

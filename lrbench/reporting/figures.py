@@ -15,7 +15,7 @@ from lrbench.reporting.styles import Style
 
 WIDTH, HEIGHT = 3.35, 2.6  # inches: a column of most proceedings
 BUBBLE = 350.0  # square points, of the largest memory
-FORMATS = ("svg", "pdf", "png")
+FORMATS: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}  # undated
 NAMED = 14  # models of a legend; of more there is none that could be read
 SETTINGS: dict[Any, Any] = {
     "font.size": 7,
@@ -43,15 +43,11 @@ def save(charts: list[Chart], styles: Mapping[str, Style], folder: Path) -> list
     with matplotlib.rc_context(SETTINGS):
         for chart in charts:
             figure = drawn(chart, styles)
-            for form in FORMATS:
+            for form, metadata in FORMATS.items():
                 path = folder / f"{chart.name}.{form}"
-                figure.savefig(path, metadata={"Date": None} if form == "svg" else _undated(form))
+                figure.savefig(path, metadata=metadata)
                 written.append(path)
     return written
-
-
-def _undated(form: str) -> dict[str, Any]:
-    return {"CreationDate": None} if form == "pdf" else {}
 
 
 def drawn(chart: Chart, styles: Mapping[str, Style]) -> Figure:

@@ -1,14 +1,13 @@
 """What a page says first: which attention scores best, which costs least for that, from which length one pays off."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from lrbench import metrics, stats
+from lrbench import metrics
 from lrbench.reporting.averages import Average, averages
 from lrbench.reporting.material import Study
 from lrbench.reporting.scaling import title
-from lrbench.reporting.scores import LEVEL, Comparison, Row
+from lrbench.reporting.scores import Comparison, Row, by_preset, standings
 
 NAMED = 4  # models of a list
 
@@ -22,10 +21,7 @@ class Finding(NamedTuple):
 
 def findings(comparisons: Sequence[Comparison], studies: Sequence[Study]) -> list[Finding]:
     """Three questions, each with an answer or with what is missing for one."""
-    presets: dict[str, list[Comparison]] = defaultdict(list)
-    for comparison in comparisons:
-        presets[comparison.preset].append(comparison)
-    best = [sentence for preset, tables in presets.items() for sentence in _best(preset, tables)]
+    best = [sentence for preset, tables in by_preset(comparisons).items() for sentence in _best(preset, tables)]
     cheap = [sentence for comparison in comparisons if (sentence := _cheapest(comparison))]
     pays = [_crossover(study) for study in studies]
     return [
@@ -56,7 +52,8 @@ def _best(preset: str, tables: Sequence[Comparison]) -> Iterator[str]:
 
 def _best_average(preset: str, means: Sequence[Average]) -> str:
     first = means[0]
-    ties = [each.model for each in means[1:] if not _apart(first, each)]
+    beside = standings({each.model: each.seeds for each in means}, first.model)
+    ties = [model for model, standing in beside.items() if standing == "tied"]
     told = f" ({_interval(first)})" if len(first.seeds) > 1 else ""
     if len(first.seeds) < 2:
         rest = "With one seed, nobody knows whether the others are worse."
@@ -68,15 +65,6 @@ def _best_average(preset: str, means: Sequence[Average]) -> str:
     )
 
 
-def _apart(first: Average, other: Average) -> bool:
-    """Whether a paired test on common seeds tells two averages apart."""
-    common = sorted(set(first.seeds) & set(other.seeds))
-    if len(common) < 2:
-        return False
-    pair = stats.paired([first.seeds[seed] for seed in common], [other.seeds[seed] for seed in common], 1.0)
-    return pair.p_gap < LEVEL
-
-
 def _interval(found: Average) -> str:
     return f"95 %: {metrics.shown('accuracy', found.low)} to {metrics.shown('accuracy', found.high)}"
 
@@ -86,7 +74,7 @@ def _best_of(table: Comparison) -> str:
     best = _leader(table)
     if best is None or best.mean is None:
         return ""
-    rows = [row for row in table.rows if row.is_fair == best.is_fair and row is not best and row.mean is not None]
+    rows = [row for row in table.tracks[best.track] if row is not best]
     value = metrics.with_unit(table.metric, best.mean)
     if best.beats is False:
         return (
@@ -119,10 +107,10 @@ def _cheapest(table: Comparison) -> str:
     best = _leader(table)
     if best is None or not best.tokens_per_s or len(table.machines) > 1:
         return ""
-    equal = [row for row in table.rows if row.is_fair == best.is_fair and row.standing in ("best", "tied")]
-    others = [row for row in table.rows if row.is_fair == best.is_fair and row.standing == "untold"]
-    if others or len(equal) + sum(row.standing == "behind" for row in table.rows) < 2:
+    rows = table.tracks[best.track]
+    if len(rows) < 2 or any(row.standing == "untold" for row in rows):
         return ""
+    equal = [row for row in rows if row.standing in ("best", "tied")]
     fast = max(equal, key=lambda row: row.tokens_per_s or 0.0)
     if fast is best:
         return f"On {table.task}, {best.model}: the best is also the fastest of those that cannot be told from it."

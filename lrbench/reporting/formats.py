@@ -47,19 +47,15 @@ def as_latex(document: Document) -> str:
 
 
 def as_json(document: Document) -> str:
-    """Findings, comparisons and caveats, machine-readable; studies are in their own records."""
-    return dumps(summary(document), indent=1) + "\n"
-
-
-def summary(document: Document) -> dict[str, Any]:
-    """What `as_json` writes."""
-    return {
+    """Findings, comparisons, studies and caveats, machine-readable."""
+    found = {
         "findings": [finding._asdict() for finding in document.findings],
         "comparisons": [_comparison(comparison) for comparison in document.comparisons],
         "studies": [study.record.to_json() for study in document.material.studies],
         "caveats": next(section.texts for section in document.sections if section.name == "caveats"),
         "left_out": [{"place": place, "reason": reason} for place, reason in document.material.left_out],
     }
+    return dumps(found, indent=1) + "\n"
 
 
 def _comparison(comparison: Comparison) -> dict[str, Any]:

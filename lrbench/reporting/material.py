@@ -35,7 +35,6 @@ class Study:
 class Material:
     """What was found, and what was left out and why."""
 
-    places: list[Path]
     runs: dict[Path, RunRecord]  # by folder
     studies: list[Study]
     published: list[Published]
@@ -67,6 +66,7 @@ def gather(places: Sequence[Path], conditions: Sequence[Condition] = ()) -> Mate
     Args:
         conditions: runs that do not meet all of them are not counted; studies know no conditions.
     """
+    places = [place.expanduser() for place in places]
     left_out: list[tuple[str, str]] = []
 
     def note(place: str, reason: str) -> None:
@@ -78,12 +78,11 @@ def gather(places: Sequence[Path], conditions: Sequence[Condition] = ()) -> Mate
     studies = list(_studies(places, note))
     remarks = []
     if copies:
-        remarks.append(f"{copies} copies of records that lie elsewhere too were not counted again.")
+        remarks.append(f"Copies of records that lie elsewhere too, not counted again: {copies}.")
     if conditions:
         asked = " ".join(str(condition) for condition in conditions)
         remarks.append(f"{len(kept)} of {len(runs)} runs meet the condition {asked!r}; the others are not shown.")
     return Material(
-        places=[Path(place) for place in places],
         runs=kept,
         studies=studies,
         published=published(places, note),
@@ -99,9 +98,8 @@ def _whole(found: dict[Path, RunRecord], note: records.LeftOut) -> dict[Path, Ru
         try:
             label(record), metric_of(record), float(record.spec["task"]["metric"]["chance"])
         except (KeyError, TypeError, ValueError) as error:
-            note(
-                str(folder / "record.json"), f"its spec lacks what a table needs ({' '.join(str(error).split())[:80]})"
-            )
+            why = " ".join(str(error).split())[:80]
+            note(told(folder / "record.json"), f"its spec lacks what a table needs ({why})")
         else:
             whole[folder] = record
     return whole

@@ -2,6 +2,7 @@
 
 import json
 from importlib.resources import files
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
@@ -9,6 +10,7 @@ from lrbench._version import __version__
 from lrbench.records import strict
 from lrbench.reporting.document import QUESTION, Document
 from lrbench.reporting.plotted import library, plotted
+from lrbench.reporting.tables import LATEX
 
 
 def page(document: Document) -> str:
@@ -29,10 +31,15 @@ def page(document: Document) -> str:
         style=_asset("page.css"),
         script=_asset("page.js"),
         plotly=library() if charts else "",
-        # within a script, < could end it
-        charts=json.dumps(strict(charts), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
+        charts=_json(charts),
+        latex=_json(LATEX),
         models=models,
     )
+
+
+def _json(value: Any) -> str:
+    """For within a script, which < could end."""
+    return json.dumps(strict(value), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 def _asset(name: str) -> str:

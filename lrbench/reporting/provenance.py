@@ -2,7 +2,7 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -117,8 +117,8 @@ def left_out(material: Material) -> Table:
     return Table("left-out", "Not counted", ["file", "why"], [Body("", rows)])
 
 
-def date(records: Sequence[RunRecord], material: Material) -> str:
+def date(material: Material) -> str:
     """The day of the newest result."""
-    times = [record.time.finished_at for record in records]
+    times = [record.time.finished_at for record in material.records]
     times += [study.record.finished_at for study in material.studies]
     return max(times, default="")[:10] or "unknown"

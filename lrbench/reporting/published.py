@@ -7,31 +7,35 @@ cent), comparable (yes: with preset `paper` of that card; no: `remark` says why)
 import csv
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
-from typing import get_args
+from typing import Annotated
 
+from pydantic import BeforeValidator, Field, ValidationError
+
+from lrbench.catalog import shipped
 from lrbench.files import told
-from lrbench.metrics import MetricName
-from lrbench.records import LeftOut, RunRecord
+from lrbench.records import LeftOut, RunRecord, why
+from lrbench.specs import Frozen
 
-COLUMNS = ("source", "model", "backend", "task", "metric", "value", "comparable", "remark")
 COMPARABLE_PRESET = "paper"
 
 
-@dataclass(frozen=True)
-class Published:
-    """One figure; `value` in the unit that records use, accuracy as a share."""
+class Published(Frozen):
+    """One figure."""
 
     source: str
     model: str
     backend: str
     task: str
-    metric: MetricName
-    value: float
-    comparable: bool
+    metric: str  # a score's, or that of a speed or memory, which no task is scored by
+    value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    comparable: Annotated[bool, BeforeValidator({"yes": True, "no": False}.get)]
     remark: str
+
+    @property
+    def score(self) -> float:
+        """The value as records have it: accuracy as a share."""
+        return self.value / 100 if self.metric == "accuracy" else self.value
 
     def is_of(self, record: RunRecord) -> bool:
         """Whether this is the attention of the record, with every setting that its name tells."""
@@ -42,17 +46,13 @@ class Published:
         )
 
 
-def shipped() -> Path:
-    """The folder of figures that come with lrbench, in a wheel or in a checkout."""
-    packed = Path(str(files("lrbench"))) / "_shipped" / "published"
-    return packed if packed.is_dir() else Path(__file__).parents[2] / "results" / "published"
-
-
 def published(places: Sequence[Path], left_out: LeftOut) -> list[Published]:
-    """All figures of shipped files and of `published/` in the given folders, each once."""
-    folders = {folder.resolve(): folder for folder in (shipped(), *(place / "published" for place in places))}
-    paths = [path for folder in folders.values() for path in sorted(folder.glob("*.csv"))]
-    return list(dict.fromkeys(figure for path in paths for figure in _read(path, left_out)))
+    """All figures of shipped files and of `published/` in the given folders, each once; comparable ones first."""
+    folders = [shipped("results/published"), *(place / "published" for place in places)]
+    once = {folder.resolve(): folder for folder in folders}.values()
+    paths = [path for folder in once for path in sorted(folder.glob("*.csv"))]
+    found = dict.fromkeys(figure for path in paths for figure in _read(path, left_out))
+    return sorted(found, key=lambda figure: not figure.comparable)
 
 
 def _read(path: Path, left_out: LeftOut) -> Iterator[Published]:
@@ -63,25 +63,7 @@ def _read(path: Path, left_out: LeftOut) -> Iterator[Published]:
         left_out(told(path), str(error))
         return
     for number, row in enumerate(rows, start=2):
-        missing = [name for name in COLUMNS if row.get(name) is None]
-        if missing:
-            left_out(f"{told(path)}:{number}", f"no column {missing[0]}")
-        elif row["metric"] in get_args(MetricName):  # speeds are no scores
-            try:
-                yield _figure(row)
-            except ValueError:
-                left_out(f"{told(path)}:{number}", f"value {row['value']!r} is no number")
-
-
-def _figure(row: dict[str, str]) -> Published:
-    scale = 0.01 if row["metric"] == "accuracy" else 1.0
-    return Published(
-        source=row["source"],
-        model=row["model"],
-        backend=row["backend"],
-        task=row["task"],
-        metric=row["metric"],  # type: ignore[arg-type]
-        value=scale * float(row["value"]),
-        comparable=row["comparable"] == "yes",
-        remark=row["remark"],
-    )
+        try:
+            yield Published.model_validate(row)
+        except ValidationError as error:
+            left_out(f"{told(path)}:{number}", why(error, schema=""))

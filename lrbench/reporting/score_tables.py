@@ -1,14 +1,13 @@
 """Tables of scores: tasks beside models, each comparison with its intervals and published figures, and what it cost."""
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from lrbench import metrics
 from lrbench.metrics import MetricName
 from lrbench.reporting.averages import Average, averages
 from lrbench.reporting.published import COMPARABLE_PRESET, Published
-from lrbench.reporting.scores import Comparison, Row
+from lrbench.reporting.scores import Comparison, Row, by_preset
 from lrbench.reporting.tables import Body, Cell, Table, row
 
 NONE = Cell("–")
@@ -23,10 +22,7 @@ WORDS = {"best": "best", "tied": "≈ best", "behind": "worse", "untold": "not t
 
 def overviews(comparisons: Sequence[Comparison]) -> Iterator[Table]:
     """Models beside tasks, for each preset that has several tables. Nothing is averaged over presets."""
-    presets: dict[str, list[Comparison]] = defaultdict(list)
-    for comparison in comparisons:
-        presets[comparison.preset].append(comparison)
-    for preset, tables in presets.items():
+    for preset, tables in by_preset(comparisons).items():
         if len(tables) > 1:
             yield _overview(preset, tables)
 
@@ -66,7 +62,7 @@ def _short(found: Row | None, metric: MetricName) -> Cell:
         return Cell(found.failures[0].split(": ")[1], mark="bad", why="; ".join(found.failures))
     mark, why = STANDINGS[found.standing or "untold"]
     text = metrics.shown(metric, found.mean) + _half(found, metric)
-    track = "" if found.is_fair else "; free-for-all"
+    track = "" if found.is_fair else f"; {found.track or 'track not recorded'}"
     return Cell(text, found.mean, mark, f"{why}; n = {len(found.seeds)}{track}", faint=not found.is_fair)
 
 
@@ -86,16 +82,16 @@ def scores(comparison: Comparison, figures: Sequence[Published]) -> Table:
     """One comparison in full."""
     columns = ["model", "n", _unit(comparison.metric), "95 % interval", "beside the best", "beats no model"]
     columns += ["parameters", "published", "difference"]
-    good = [row for row in comparison.rows if row.mean is not None]
-    ours = [figure for figure in figures if figure.task == comparison.task and figure.metric == comparison.metric]
-    free = [row for row in good if not row.is_fair]
+    ours = comparison.figures(figures)
     return Table(
         name=f"scores-{comparison.name}",
         caption=caption(comparison),
         columns=columns,
         bodies=[
-            Body("apples-to-apples" if free else "", [_score(row, comparison, ours) for row in good if row.is_fair]),
-            Body("free-for-all: not as on the card, see below", [_score(row, comparison, ours) for row in free]),
+            *(
+                Body(track or "track not recorded", [_score(row, comparison, ours) for row in rows])
+                for track, rows in comparison.tracks.items()
+            ),
             Body("failed", list(_failed(comparison))),
             Body("without any model", list(_baselines(comparison))),
         ],
@@ -136,10 +132,10 @@ def _beside(figure: Published | None, mean: float, comparison: Comparison) -> tu
     if figure is None:
         return NONE, NONE
     metric = comparison.metric
-    shown = Cell(metrics.shown(metric, figure.value), figure.value, why=_source(figure))
+    shown = Cell(metrics.shown(metric, figure.score), figure.score, why=_source(figure))
     if not _comparable(figure, comparison):
         return shown, Cell("not comparable", why=_why_not(figure, comparison))
-    gap = mean - figure.value
+    gap = mean - figure.score
     return shown, Cell(f"{'+' if gap >= 0 else '−'}{metrics.shown(metric, abs(gap))}", gap)
 
 
@@ -159,14 +155,14 @@ def _source(figure: Published) -> str:
 
 def published(comparison: Comparison, figures: Sequence[Published]) -> Table | None:
     """All that papers say of a task, whether or not it was run here; None where that is nothing."""
-    ours = [figure for figure in figures if (figure.task, figure.metric) == (comparison.task, comparison.metric)]
+    ours = comparison.figures(figures)
     if not ours:
         return None
     unit = _unit(comparison.metric)
     rows = [
         row(
             figure.model,
-            Cell(metrics.shown(comparison.metric, figure.value), figure.value),
+            Cell(metrics.shown(comparison.metric, figure.score), figure.score),
             figure.backend or "–",
             "yes" if _comparable(figure, comparison) else f"no: {_why_not(figure, comparison)}",
             figure.source,
@@ -214,7 +210,7 @@ def _notes(comparison: Comparison, published: bool) -> Iterator[str]:
         best = metrics.with_unit(comparison.metric, comparison.baselines[comparison.to_beat])
         yield f"Beats no model: the whole interval is better than '{comparison.to_beat}' ({best})."
     if published:
-        yield "Published figures were copied from papers, not measured here; their source is told when pointed at."
+        yield "Published figures were copied from papers, not measured here."
     if comparison.changed:
         yield f"Not as on the card: {'; '.join(comparison.changed)}."
     for found in comparison.rows:

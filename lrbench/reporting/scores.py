@@ -7,14 +7,15 @@ is told by paired t tests on the seeds that both have, corrected for their numbe
 
 import json
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from lrbench import fairness, metrics, stats
 from lrbench.metrics import MetricName
 from lrbench.records import RunRecord, Score
+from lrbench.reporting.published import Published
 from lrbench.reporting.tables import slug, unique
 from lrbench.specs import AttentionSpec
 
@@ -76,6 +77,19 @@ class Comparison:
         return f"{self.task}, preset {self.preset}{sources}"
 
     @property
+    def tracks(self) -> dict[str, list[Row]]:
+        """The rows that scored, by track; the fair one first."""
+        tracks: dict[str, list[Row]] = {FAIR: []}
+        for row in self.rows:
+            if row.mean is not None:
+                tracks.setdefault(row.track, []).append(row)
+        return {track: rows for track, rows in tracks.items() if rows}
+
+    def figures(self, published: Iterable[Published]) -> list[Published]:
+        """What papers say of this task in its metric."""
+        return [each for each in published if (each.task, each.metric) == (self.task, self.metric)]
+
+    @property
     def to_beat(self) -> str | None:
         """The best of the trivial baselines."""
         wanted = metrics.best(self.metric, list(self.baselines.values())) if self.baselines else None
@@ -105,6 +119,24 @@ def machine(record: RunRecord) -> str:
     threads = told.get("torch_threads")
     parts = [where, f"{threads} thread{'s' * (threads != 1)}" if threads else "", f"torch {told.get('torch') or '?'}"]
     return ", ".join(filter(None, parts))
+
+
+def by_preset(comparisons: Iterable[Comparison]) -> dict[str, list[Comparison]]:
+    """Comparisons of each preset: no two presets share an average."""
+    presets: dict[str, list[Comparison]] = defaultdict(list)
+    for comparison in comparisons:
+        presets[comparison.preset].append(comparison)
+    return presets
+
+
+def standings(scores: Mapping[str, Mapping[int, float]], best: str) -> dict[str, Standing]:
+    """Models beside the best one, by their scores on each seed: paired t tests corrected for their number (Holm)."""
+    tests = {model: _p_value(scores[model], scores[best]) for model in scores if model != best}
+    told = {model: p for model, p in tests.items() if p is not None}
+    corrected = dict(zip(told, stats.holm(list(told.values())), strict=True))
+    found: dict[str, Standing] = dict.fromkeys(tests, "untold")
+    found |= {model: "behind" if p < LEVEL else "tied" for model, p in corrected.items()}
+    return found | {best: "best"}
 
 
 def metric_of(record: RunRecord) -> MetricName:
@@ -145,10 +177,10 @@ def _comparison(name: str, group: Sequence[RunRecord]) -> Comparison:
 
 def _latest(group: Sequence[RunRecord]) -> tuple[list[RunRecord], list[str]]:
     """One record for each model and seed: reruns are not further seeds."""
-    latest: dict[tuple[str, int], RunRecord] = {}
+    latest: dict[tuple[tuple[str, ...], int], RunRecord] = {}
     notes = []
     for record in sorted(group, key=lambda record: record.time.finished_at):
-        place = (label(record) + record.model.source, record.seed)
+        place = (_which(record), record.seed)
         if place in latest:
             notes.append(
                 f"{label(record)}, seed {record.seed}: {record.run_id} counts, {latest[place].run_id} is older"
@@ -159,15 +191,20 @@ def _latest(group: Sequence[RunRecord]) -> tuple[list[RunRecord], list[str]]:
 
 def _by_model(records: Iterable[RunRecord]) -> dict[str, list[RunRecord]]:
     """Records by label; models of one label and different files are told apart by the file."""
-    sources: dict[str, dict[tuple[str, str], list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
+    models: dict[tuple[str, ...], list[RunRecord]] = defaultdict(list)
     for record in records:
-        digest = AttentionSpec.model_validate(record.spec["attention"]).digest or ""
-        sources[label(record)][record.model.source, digest].append(record)
+        models[_which(record)].append(record)
+    labels = Counter(name for name, *_ in models)
     return {
-        name if len(found) == 1 else " ".join([name, f"({source}", f"{digest[:8]})"]): group
-        for name, found in sources.items()
-        for (source, digest), group in found.items()
+        name if labels[name] == 1 else f"{name} ({' '.join(filter(None, [source, digest[:8]]))})": group
+        for (name, source, digest), group in models.items()
     }
+
+
+def _which(record: RunRecord) -> tuple[str, str, str]:
+    """What makes two runs those of one model: its label, where it came from, and what was in that file."""
+    attention = AttentionSpec.model_validate(record.spec["attention"])
+    return attention.label, record.model.source, attention.digest or ""
 
 
 def _row(model: str, records: Sequence[RunRecord], baselines: dict[str, float], metric: MetricName) -> Row:
@@ -222,33 +259,21 @@ def _failure(record: RunRecord, metric: MetricName) -> str:
 
 def _judged(rows: Sequence[Row], metric: MetricName) -> list[Row]:
     """Each row beside the best of its track."""
-    good = [row for row in rows if row.mean is not None]
-    best = {fair: _best([row for row in good if row.is_fair == fair], metric) for fair in (True, False)}
-    tests = {row.model: _p_value(row, best[row.is_fair]) for row in good if row is not best[row.is_fair]}
-    told = {model: p for model, p in tests.items() if p is not None}
-    corrected = dict(zip(told, stats.holm(list(told.values())), strict=True))
-
-    def standing(row: Row) -> Standing | None:
-        if row.mean is None:
-            return None
-        if row is best[row.is_fair]:
-            return "best"
-        return ("behind" if corrected[row.model] < LEVEL else "tied") if row.model in corrected else "untold"
-
-    return [replace(row, standing=standing(row)) for row in rows]
+    found: dict[str, Standing] = {}
+    for track in {row.track for row in rows if row.mean is not None}:
+        scores = {row.model: row.scores for row in rows if row.track == track and row.mean is not None}
+        means = {row.model: row.mean for row in rows if row.model in scores and row.mean is not None}
+        wanted = metrics.best(metric, list(means.values()))
+        found |= standings(scores, next(model for model, mean in means.items() if mean == wanted))
+    return [replace(row, standing=found.get(row.model)) for row in rows]
 
 
-def _best(rows: Sequence[Row], metric: MetricName) -> Row | None:
-    means = [row.mean for row in rows if row.mean is not None]
-    return next(row for row in rows if row.mean == metrics.best(metric, means)) if means else None
-
-
-def _p_value(row: Row, best: Row | None) -> float | None:
+def _p_value(one: Mapping[int, float], other: Mapping[int, float]) -> float | None:
     """That the means are equal, on the seeds that both have; None of less than two."""
-    common = sorted(set(row.scores) & set(best.scores)) if best else []
-    if best is None or len(common) < 2:
+    common = sorted(set(one) & set(other))
+    if len(common) < 2:
         return None
-    return stats.paired([best.scores[seed] for seed in common], [row.scores[seed] for seed in common], 1.0).p_gap
+    return stats.paired([one[seed] for seed in common], [other[seed] for seed in common], 1.0).p_gap
 
 
 def _over_examples(score: Score, metric: MetricName) -> stats.Estimate:

@@ -73,7 +73,7 @@ def markdown(table: Table) -> Iterator[str]:
         if body.title:
             yield f"| *{_plain(body.title)}* |{' |' * (len(table.columns) - 1)}"
         for cells in body.rows:
-            yield f"| {' | '.join(_marked(_plain(cell.text), cell, '**{}**', '{} ≈') for cell in cells)} |"
+            yield f"| {' | '.join(_marked(_plain(cell.text), cell, '**{}**', '{} ≈', '*{}*') for cell in cells)} |"
     yield from ("", *(f"{_plain(note)}  " for note in table.notes), "")
 
 
@@ -92,7 +92,10 @@ def latex(table: Table) -> Iterator[str]:
             yield rf"\multicolumn{{{len(table.columns)}}}{{l}}{{\emph{{{_tex(body.title)}}}}} \\"
         for cells in body.rows:
             yield (
-                " & ".join(_marked(_tex(cell.text), cell, r"\textbf{{{}}}", r"{}$^\approx$") for cell in cells) + r" \\"
+                " & ".join(
+                    _marked(_tex(cell.text), cell, r"\textbf{{{}}}", r"{}$^\approx$", r"\emph{{{}}}") for cell in cells
+                )
+                + r" \\"
             )
     yield from (r"\bottomrule", r"\end{tabular}}")
     if table.notes:
@@ -115,7 +118,8 @@ def unique(names: Sequence[str]) -> list[str]:
     return found
 
 
-def _marked(text: str, cell: Cell, best: str, tied: str) -> str:
+def _marked(text: str, cell: Cell, best: str, tied: str, faint: str) -> str:
+    text = faint.format(text) if cell.faint else text
     return best.format(text) if cell.mark == "best" else tied.format(text) if cell.mark == "tied" else text
 
 

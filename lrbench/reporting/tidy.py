@@ -31,6 +31,7 @@ class Tidy(NamedTuple):
     high: float | str
     n: int | str
     source: str
+    reason: str = ""
 
 
 def tidy_csv(document: Document) -> str:
@@ -56,11 +57,10 @@ def _comparison(comparison: Comparison, document: Document) -> Iterator[Tidy]:
         )  # fmt: skip
     for name, score in [*comparison.baselines.items(), ("chance", comparison.chance)]:
         yield Tidy("baseline", *where, name, "", "", "", comparison.metric, score, "", "", "", "")
-    for figure in document.material.published:
-        if (figure.task, figure.metric) == (comparison.task, comparison.metric):
-            yield Tidy(
-                "published", *where, figure.model, "", "", "", figure.metric, figure.value, "", "", "", figure.source
-            )
+    for figure in comparison.figures(document.material.published):
+        yield Tidy(
+            "published", *where, figure.model, "", "", "", figure.metric, figure.score, "", "", "", figure.source
+        )
 
 
 def _run(record: RunRecord, comparison: Comparison) -> Iterator[Tidy]:
@@ -79,7 +79,7 @@ def _run(record: RunRecord, comparison: Comparison) -> Iterator[Tidy]:
     for quantity, value in quantities.items():
         yield Tidy(
             "run", comparison.name, record.task.name, record.preset, label(record), record.seed, "", record.status,
-            quantity, _known(value), "", "", "", record.data.source if record.data else record.reason,
+            quantity, _known(value), "", "", "", record.data.source if record.data else "", record.reason,
         )  # fmt: skip
 
 
@@ -89,7 +89,7 @@ def _study(study: Study) -> Iterator[Tidy]:
             for quantity, value, low, high in _quantities(point):
                 yield Tidy(
                     "scale", study.record.study_id, "", point.mode, model, point.seed, point.length, point.status,
-                    quantity, _known(value), _known(low), _known(high), "", point.reason,
+                    quantity, _known(value), _known(low), _known(high), "", "", point.reason,
                 )  # fmt: skip
 
 

@@ -139,8 +139,8 @@
     }
   }
 
-  const texTable = { "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "<": "\\textless{}", ">": "\\textgreater{}", "|": "\\textbar{}", "–": "--", "±": "$\\pm$", "×": "$\\times$", "≈": "$\\approx$", "−": "$-$" };
-  const tex = (text) => text.replace(/[\\~^<>|–±×≈−&%$#_{}]/g, (sign) => texTable[sign] ?? `\\${sign}`);
+  const latex = JSON.parse(document.getElementById("latex").textContent);
+  const tex = (text) => [...text].map((sign) => latex[sign] ?? sign).join("");
   const markdown = (text) => text.replace(/[\\`*_|[\]#]/g, "\\$&").replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
   const csv = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
 
