@@ -192,6 +192,11 @@ class TestHonesty:
         assert "Over 2 tasks (preset small)" in found.findings[0].answer
         assert "On listops (preset tiny)" in found.findings[0].answer
 
+    def test_where_a_task_was_done_in_two_ways_nothing_is_averaged(self, tmp_path: Path) -> None:
+        found = of(written(tmp_path, [*comparison(), *comparison(steps=20), *comparison("text")]))
+        assert "Over" not in found.findings[0].answer and "On text" in found.findings[0].answer
+        assert "differ in data, sizes or recipe" in caveats(found)
+
     def test_costs_of_unlike_machines_are_not_averaged(self, tmp_path: Path) -> None:
         here, there = ({"cpu_model": name, "torch": "2"} for name in ("one", "two"))
         mixed = [record(seed=seed, environment=where) for seed, where in enumerate((here, here, there))]

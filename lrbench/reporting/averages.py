@@ -28,11 +28,11 @@ class Average:
 def averages(tables: Sequence[Comparison]) -> list[Average]:
     """Of the models that are in every table scored by accuracy, with the same seeds, apples-to-apples; best first.
 
-    Tables of one preset only; of two tables of one task neither is the one to take, so there is no average.
+    The tables are of one preset. Of two tables of one task neither is the one to take, so there is no average.
     """
     scored = [table for table in tables if table.metric == "accuracy"]
     tasks = {table.task for table in scored}
-    if len(scored) < 2 or len(tasks) < len(scored) or len({table.preset for table in scored}) > 1:
+    if len(scored) < 2 or len(tasks) < len(scored):
         return []
     rows = [{row.model: row for row in table.rows if row.is_fair and row.scores} for table in scored]
     found = [
