@@ -22,7 +22,7 @@ from lrbench.reporting.page import page
 
 __all__ = ["stub"]  # a fixture
 Call = Callable[..., Called]
-HOSTILE = """<script>alert(1)</script>'"&\u6ce8\u610f{{7*7}}"""
+HOSTILE = """<script>alert(1)</script><b>bold</b>'"&\u6ce8\u610f{{7*7}}"""
 
 
 def of(root: Path) -> Document:
