@@ -1,0 +1,1 @@
+"""The papers' claims as measured statements: read from YAML, measured, judged."""
