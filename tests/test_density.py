@@ -43,6 +43,22 @@ class TestOrder:
         (image,) = next(iter(parts.test[1]))
         assert image.reshape(-1)[:6].tolist() == [1, 2, 3, 1, 2, 3]
 
+    def test_grey_images_are_a_byte_a_pixel(self, tmp_path: Path) -> None:
+        request = request_for("cifar10-density", "tiny", length=1024, examples=(3, 1, 2))
+        colour = density.load(request_for("cifar10-density", "tiny", examples=(3, 1, 2)), tmp_path)
+        data = density.load(request, tmp_path, grey=True)
+        assert data.fingerprint != colour.fingerprint
+        red, green, blue = colour.test[1].views[0].reshape(-1, 3).T.astype(float)
+        luma = 0.299 * red + 0.587 * green + 0.114 * blue
+        assert np.abs(data.test[1].views[0] - luma).max() <= 1.0
+        assert density.picture(data.test[1].views[0]).shape == (32, 32)
+        assert density.describe(data.test[1]) == density.describe(colour.test[1])
+        assert set(data.baselines) == {"levels alone", "pixel to the left", "left and above"}
+
+    def test_colour_and_grey_have_lengths_of_their_own(self, tmp_path: Path) -> None:
+        with pytest.raises(SpecError, match="images have 1024 bytes"):
+            density.load(TINY, tmp_path, grey=True)
+
     @genuine("cifar10")
     def test_genuine_photographs_from_both_layouts_are_the_same(self, tmp_path: Path) -> None:
         found = []

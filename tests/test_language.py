@@ -14,7 +14,7 @@ from conftest import Called
 from task_helpers import GENUINE, genuine, request_for, run_tiny
 
 from lrbench.errors import Missing, SpecError
-from lrbench.loaders import hub, language, markov, masked, texts, words
+from lrbench.loaders import hub, language, markov, masked, texts, topics, words
 from lrbench.loaders.base import Split
 from lrbench.loaders.windows import blocks, windows
 
@@ -265,6 +265,43 @@ class TestChain:
         rate = markov.entropy(markov.chain(0))
         assert rate - 0.02 < data.baselines["after 2 bytes"] < rate + 0.1
         assert any(f"{rate:.4f} bits" in note for note in data.notes)
+
+
+class TestTopics:
+    def test_documents_know_few_signs_and_no_window_spans_two(self, tmp_path: Path) -> None:
+        known = [set(document.tolist()) for document in topics.documents(0, 0, 3 * topics.DOCUMENT)]
+        assert [len(signs) for signs in known] == [topics.KNOWN] * 3 and known[0] != known[1]
+        data = language.load(request("stand-in", length=512, examples=(24, 3, 3)), tmp_path, text="topics")
+        assert len(data.train) == 24
+        for index in range(24):
+            assert set(data.train[index].views[0].tolist()) <= known[index // (topics.DOCUMENT // 512)]
+
+    def test_knowing_the_chain_costs_the_floor(self) -> None:
+        weights, costs = topics.chances(0), []
+        for document in topics.documents(0, 0, 60 * topics.DOCUMENT):
+            letters = np.searchsorted(np.sort(topics.SIGNS), document)
+            signs = np.argsort(topics.SIGNS)[letters]
+            known = np.unique(signs)
+            steps = weights[:, known] / weights[:, known].sum(1, keepdims=True)
+            costs.append(-np.log2(steps[signs[:-1], np.searchsorted(known, signs[1:])]).mean())
+        assert np.mean(costs) == pytest.approx(topics.floor(0), abs=0.05)
+
+    def test_seeds_and_splits_differ_and_repeat(self) -> None:
+        def first(seed: int, number: int) -> np.ndarray:
+            return next(topics.documents(seed, number, 100))
+
+        assert (first(0, 0) == first(0, 0)).all() and len(first(0, 0)) == 100
+        assert (first(0, 0) != first(0, 1)).any() and (first(0, 0) != first(1, 0)).any()
+
+    def test_counting_neighbours_stays_far_above_the_floor(self, tmp_path: Path) -> None:
+        data = language.load(request("stand-in", length=512, examples=(400, 8, 80)), tmp_path, text="topics")
+        assert data.baselines["after 1 byte"] > topics.floor(0) + 1.0
+        assert any(f"{topics.floor(0):.4f} bits" in note for note in data.notes)
+
+    def test_masked_text_can_be_about_something_too(self, tmp_path: Path) -> None:
+        data = masked.load(request("stand-in", length=512, examples=(8, 1, 1)), tmp_path, text="topics")
+        assert any("signs" in note for note in data.notes)
+        assert set(data.train[0].views[0].tolist()) <= {*topics.SIGNS.tolist(), masked.MASK}
 
 
 class TestRefusals:

@@ -11,13 +11,13 @@ from functools import partial
 from itertools import chain
 from math import exp, log
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lrbench.errors import SpecError
-from lrbench.loaders import hub, markov, ngrams, texts
+from lrbench.loaders import hub, markov, ngrams, texts, topics
 from lrbench.loaders.base import SPLITS, DataRequest, Example, Split, TaskData
 from lrbench.loaders.blocks import Block
 from lrbench.loaders.bytetokens import printable
@@ -31,6 +31,8 @@ VOCABULARY = 256
 SPACES = np.isin(np.arange(VOCABULARY), np.frombuffer(b" \t\n\v\f\r", np.uint8))
 REACHES = {"bytes alone": (), "after 1 byte": (1,), "after 2 bytes": (1, 2), "after 3 bytes": (1, 2, 3)}
 Document = NDArray[np.uint8]
+Text = Literal["markov", "topics"]
+GENERATORS: dict[Text, str] = {"markov": markov.GENERATOR, "topics": topics.GENERATOR}
 
 
 def load(
@@ -40,14 +42,16 @@ def load(
     stride: int | None = None,
     eval_length: int | None = None,
     words: bool = False,
+    text: Text = "markov",
 ) -> TaskData:
-    """The three splits from files, from the hub, or of a Markov chain as a stand-in.
+    """The three splits from files, from the hub, or generated as a stand-in.
 
     Args:
         stride: by how many tokens the windows of validation and test move on; None: by a whole window.
         eval_length: tokens of those windows, if not as many as are trained on. Through a longer one an attention with
             a memory streams, segment after segment; a document is as long a window as there is.
         words: whether the metric is a perplexity by words, as whitespace parts them.
+        text: what a stand-in is: a Markov chain, or documents of few signs each, in which range pays.
 
     Raises `SpecError` for a faulty file, `Missing` for data that are not there.
     """
@@ -59,13 +63,10 @@ def load(
     content |= {"stride": step, "eval_length": size}
     notes = [how_cut(size, step)]
     if source == "stand-in":
-        rate = markov.entropy(markov.chain(request.seed))
-        notes += [
-            f"the text is a Markov chain of {rate:.4f} bits a byte, which no model can be below: a stand-in, of which"
-            " scores say nothing"
-        ]
-        content |= {"generator": markov.GENERATOR, "seed": request.seed, "words": words}
-        build = partial(_blocks, request, size, step, partial(generated, request))
+        kind, rate = STAND_INS[text](request.seed)
+        notes += [f"the text is {kind}, {rate:.4f} bits a byte at best: a stand-in, of which scores say nothing"]
+        content |= {"generator": GENERATORS[text], "seed": request.seed, "words": words}
+        build = partial(_blocks, request, size, step, partial(generated, request, text))
     elif source == "hub":
         notes += hub.notes(request)
         content |= {"reader": READER, "words": words, **hub.content(request)}
@@ -81,6 +82,20 @@ def load(
         return data
     scored = {"validation": data.validation, "test": data.test}
     return dataclasses.replace(data, units={name: words_of(split) for name, split in scored.items()})
+
+
+def _markov(seed: int) -> tuple[str, float]:
+    return "a Markov chain", markov.entropy(markov.chain(seed))
+
+
+def _topics(seed: int) -> tuple[str, float]:
+    return (
+        f"in documents of {topics.DOCUMENT} bytes, each of {topics.KNOWN} of {len(topics.SIGNS)} signs",
+        topics.floor(seed),
+    )
+
+
+STAND_INS = {"markov": _markov, "topics": _topics}
 
 
 def describe(example: Example) -> str:
@@ -115,10 +130,14 @@ def _blocks(request: DataRequest, size: int, stride: int, documents: Any) -> Ite
         yield from ((name, block) for block in blocks(cut, most))
 
 
-def generated(request: DataRequest, name: str) -> Iterator[Document]:
-    """One document of a Markov chain, as long as the split's windows."""
+def generated(request: DataRequest, text: Text, name: str) -> Iterator[Document]:
+    """As many bytes as the split's windows hold: of one document of a Markov chain, or of documents about something."""
     number = SPLITS.index(name)
-    yield markov.letters(request.seed, number, request.examples[number] * request.length)
+    count = request.examples[number] * request.length
+    if text == "topics":
+        yield from topics.documents(request.seed, number, count)
+    else:
+        yield markov.letters(request.seed, number, count)
 
 
 def streamed(request: DataRequest, kept: Path, name: str) -> Iterator[Document]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lrbench.loaders import hub, language, markov, texts
+from lrbench.loaders import hub, language, texts
 from lrbench.loaders.base import SPLITS, DataRequest, Example, Split, TaskData
 from lrbench.loaders.blocks import Block
 from lrbench.loaders.bytetokens import printable
@@ -31,8 +31,11 @@ SEED = 20210712  # of every mask
 ROWS = 1000  # windows of a block
 
 
-def load(request: DataRequest, cache: Path) -> TaskData:
-    """The three splits from files, from the hub, or of a Markov chain as a stand-in.
+def load(request: DataRequest, cache: Path, *, text: language.Text = "markov") -> TaskData:
+    """The three splits from files, from the hub, or generated as a stand-in.
+
+    Args:
+        text: what a stand-in is, as in `language`.
 
     Raises `SpecError` for a faulty file, `Missing` for data that are not there.
     """
@@ -40,9 +43,10 @@ def load(request: DataRequest, cache: Path) -> TaskData:
     content: dict[str, Any] = {"length": request.length, "examples": list(request.examples), "masks": SEED}
     notes = [f"{SHARE:.0%} of the bytes of a window are masked and scored, always the same"]
     if source == "stand-in":
-        notes += ["the text is a Markov chain: a stand-in, of which scores say nothing"]
-        content |= {"generator": markov.GENERATOR, "seed": request.seed}
-        documents = partial(language.generated, request)
+        kind, _ = language.STAND_INS[text](request.seed)
+        notes += [f"the text is {kind}: a stand-in, of which scores say nothing"]
+        content |= {"generator": language.GENERATORS[text], "seed": request.seed}
+        documents = partial(language.generated, request, text)
     elif source == "hub":
         notes += hub.notes(request)
         content |= {"reader": READER, **hub.content(request)}
@@ -64,7 +68,7 @@ def describe(example: Example) -> str:
     return f"{text}\nhidden: {printable(hidden.decode(errors='backslashreplace'))}"
 
 
-def verify(data: TaskData, request: DataRequest) -> list[Check]:
+def verify(data: TaskData, request: DataRequest, **options: str) -> list[Check]:
     """Everything that can be checked of masked text. Windows that a corpus has twice are listed."""
     checks = sequence_checks(data, request, VOCABULARY)
     return [Check(check.name, check.name == "duplicates" or check.ok, check.found) for check in checks]

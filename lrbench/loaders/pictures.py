@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, isqrt
 from pathlib import Path
 
 import numpy as np
@@ -54,9 +54,10 @@ def colour_block(images: NDArray[np.uint8]) -> Block:
 
 
 def image_of(tokens: NDArray[np.integer]) -> NDArray[np.uint8]:
-    """The inverse for one image: y, x, colour."""
-    side = int((len(tokens) / 3) ** 0.5 + 0.5)
-    return tokens.reshape(side, side, 3).astype(np.uint8)
+    """The inverse for one image: y, x, and in colour a third axis; three squares are no square."""
+    side = isqrt(len(tokens))
+    shape = (side, side) if side**2 == len(tokens) else (isqrt(len(tokens) // 3), -1, 3)
+    return tokens.reshape(shape).astype(np.uint8)
 
 
 def save_sheet(images: Sequence[NDArray[np.uint8]], file: Path) -> None:
