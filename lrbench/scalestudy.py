@@ -65,11 +65,22 @@ def run_studies(grid: ScaleGrid, request: Request, listener: "Listener | None" =
         SpecError, Missing: the request or the machine is wrong; before the first point.
         Unsupported: the only model that was asked for cannot do it.
     """
+    return run_each([grid], request, listener)
+
+
+def run_each(grids: Sequence[ScaleGrid], request: Request, listener: "Listener | None" = None) -> list[Measured]:
+    """The same of several grids; a study that two of them ask for is measured once. Raises as `run_studies`."""
+    plans = list({plan.study_id: plan for grid in grids for plan in _plans(grid, request)}.values())
+    old = [_old(request, plan) for plan in plans]
+    return [_study(plan, request, before, listener) for plan, before in zip(plans, old, strict=True)]
+
+
+def _plans(grid: ScaleGrid, request: Request) -> list[StudyPlan]:
+    """The studies of a grid after a look at its device and models."""
     checked_device(grid.device)
     plans = scaleplan.studies(grid.model_copy(update={"device": _device(grid)}), request.out)
     _check_models(plans[0])
-    old = [_old(request, plan) for plan in plans]
-    return [_study(plan, request, before, listener) for plan, before in zip(plans, old, strict=True)]
+    return plans
 
 
 def _device(grid: ScaleGrid) -> str:

@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
@@ -268,12 +268,21 @@ class ScaleGrid(Frozen):
         return self.tokens // length if self.tokens is not None else self.batch or 1
 
 
+def _listed(given: Any) -> Any:
+    """One mapping stands for a list of it, nothing for an empty one."""
+    return [] if given is None else [given] if isinstance(given, Mapping) else given
+
+
 class Suite(Frozen):
-    """`configs/NAME.yaml`: what one command runs. `grid` is for `lrbench run`, `scale` for `lrbench scale`."""
+    """`configs/NAME.yaml`: what one command runs. `grid` is for `lrbench run`, `scale` for `lrbench scale`.
+
+    Both hold one mapping or a list of them.
+    """
 
     summary: str = ""
-    grid: Grid | None = None
-    scale: ScaleGrid | None = None
+    grid: Annotated[list[Grid], BeforeValidator(_listed)] = []
+    scale: Annotated[list[ScaleGrid], BeforeValidator(_listed)] = []
+    claims: list[str] = []  # their ids, or `required`, or `all`
 
 
 Parsed = TypeVar("Parsed", bound=BaseModel)
@@ -289,7 +298,7 @@ def parse(model: type[Parsed], data: object, where: str) -> Parsed:
         # a misspelt field is also a missing one: the spelling is what to tell
         first = sorted(error.errors(), key=lambda found: found["type"] != "extra_forbidden")[0]
         path = [str(part) for part in first["loc"]]
-        field = ".".join(path)
+        field = ".".join(_as_written(first["loc"], data))
         if first["type"] == "extra_forbidden":
             known = sorted(_fields_at(model, path[:-1]))
             raise SpecError(f"{where}: {field}: unknown field", nearest(path[-1], known)) from None
@@ -301,6 +310,20 @@ def parse(model: type[Parsed], data: object, where: str) -> Parsed:
                 f"{where}: {field}: unknown {path[-1]} {first['input']!r}", nearest(str(first["input"]), known)
             ) from None
         raise SpecError(f"{where}: {field}: {_plain(first['msg'])}", f"found {first['input']!r}") from None
+
+
+def _as_written(path: Sequence[str | int], data: Any) -> list[str]:
+    """The path as the file has it: a mapping that stands where a list may stand has no number."""
+    written = []
+    for part in path:
+        if isinstance(data, Mapping):
+            if isinstance(part, int) and part not in data:
+                continue
+            data = data.get(part)
+        elif isinstance(data, Sequence) and isinstance(part, int):
+            data = data[part]
+        written.append(str(part))
+    return written
 
 
 def _plain(message: str) -> str:
@@ -318,7 +341,7 @@ def _fields_at(model: type[BaseModel], path: list[str]) -> set[str]:
     inner: Any = field.annotation
     if type(None) in get_args(inner):
         inner = next(kind for kind in get_args(inner) if kind is not type(None))
-    elif get_args(inner):  # a mapping: its key is part of the path
+    elif get_args(inner):  # a mapping or list: its key is part of the path
         inner, rest = get_args(inner)[-1], rest[1:]
     return _fields_at(inner, rest) if isinstance(inner, type) and issubclass(inner, BaseModel) else set()
 

@@ -148,7 +148,8 @@ def _train(order: Order, started_at: str) -> RunRecord | None:
     if spec.train.batch < engine.num_processes:
         raise SpecError(f"train.batch {spec.train.batch} is less than the {engine.num_processes} devices")
     if engine.is_main_process:
-        text = yaml.safe_dump(as_suite(spec).model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+        suite = as_suite(spec).model_dump(mode="json", exclude_unset=True)
+        text = yaml.safe_dump(suite, sort_keys=False, allow_unicode=True)
         write_atomic(order.folder / "config.yaml", text)
     engine.init_trackers("lrbench", config={"run_id": order.run_id})
     data = TaskSource(spec.task, spec.data, order.cache, order.offline).load()

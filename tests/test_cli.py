@@ -101,7 +101,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_any_work(
 def test_a_tracker_that_is_not_installed_is_named_with_what_brings_it(
     call: Callable[..., Called], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lrbench.api.find_spec", lambda name: None)
+    monkeypatch.setattr("lrbench.runner.find_spec", lambda name: None)
     code, _, err = call(*toy("--track", "trackio"))
     assert code == 3 and "pip install trackio" in err
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lrbench import api
+from lrbench import runner
 from lrbench.errors import Missing, SpecError
 from lrbench.executors.base import Died, Executor, Job
 from lrbench.executors.local import LocalExecutor
@@ -145,20 +145,20 @@ LocalExecutor().submit(Job(entry="executor_jobs:tidy", payload={str(mark)!r})).r
 def test_a_place_whose_package_is_missing_says_what_to_install(
     place: str, package: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(api, "find_spec", lambda name: None if name == package else find_spec(name))
+    monkeypatch.setattr(runner, "find_spec", lambda name: None if name == package else find_spec(name))
     with pytest.raises(Missing) as missing:
-        api.Options(out=tmp_path, cache=tmp_path, on=place)
+        runner.Options(out=tmp_path, cache=tmp_path, on=place)
     assert f"pip install 'lrbench[{place}]'" in missing.value.hint
 
 
 def test_slurm_is_not_replaced_where_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(api, "find_spec", lambda name: object())
-    monkeypatch.setattr(api.shutil, "which", lambda name: None)
+    monkeypatch.setattr(runner, "find_spec", lambda name: object())
+    monkeypatch.setattr(runner.shutil, "which", lambda name: None)
     with pytest.raises(Missing, match="there is no Slurm here"):
-        api.Options(out=tmp_path, cache=tmp_path, on="slurm")
+        runner.Options(out=tmp_path, cache=tmp_path, on="slurm")
 
 
 def test_an_unknown_place_is_told_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as error:
-        api.Options(out=tmp_path, cache=tmp_path, on="moon")
+        runner.Options(out=tmp_path, cache=tmp_path, on="moon")
     assert all(place in error.value.hint for place in ("local", "ray", "slurm"))

@@ -241,8 +241,9 @@ def test_a_suite_knows_amounts_with_units_and_lengths_as_lists() -> None:
         {"scale": {"models": ["full"], "lengths": [512, "1024..4096"], "memory_limit": "1GiB", "budget": "2min"}},
         "here",
     )
-    assert suite.scale and suite.scale.lengths == [512, 1024, 2048, 4096]
-    assert (suite.scale.memory_limit, suite.scale.budget, suite.scale.precision) == (2**30, 120.0, 0.05)
+    (study,) = suite.scale
+    assert study.lengths == [512, 1024, 2048, 4096]
+    assert (study.memory_limit, study.budget, study.precision) == (2**30, 120.0, 0.05)
     with pytest.raises(SpecError):
         parse(Suite, {"scale": {"models": ["full"], "lengths": "0"}}, "here")
 

@@ -145,8 +145,8 @@ def test_every_card_is_complete(name: str) -> None:
 def test_every_suite_resolves_to_cells_or_points(name: str) -> None:
     suite = catalog.suite(name)
     assert suite.grid or suite.scale
-    assert suite.grid is None or plan.cells(suite.grid, Path("out"))
-    assert suite.scale is None or all(study.points for study in scaleplan.studies(suite.scale, Path("out")))
+    assert all(plan.cells(grid, Path("out")) for grid in suite.grid)
+    assert all(study.points for grid in suite.scale for study in scaleplan.studies(grid, Path("out")))
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,8 @@ def test_the_config_that_a_run_leaves_repeats_it() -> None:
     }
     (cell,) = cells(**words)
     suite = parse(Suite, json.loads(plan.as_suite(cell.spec).model_dump_json()), "config.yaml")
-    (again,) = plan.cells(suite.grid, Path("out"))
+    (grid,) = suite.grid
+    (again,) = plan.cells(grid, Path("out"))
     assert again.spec == cell.spec and again.run_id == cell.run_id
 
 

@@ -88,8 +88,8 @@ def test_a_record_has_the_fields_that_were_promised(toy_spec: RunSpec, tmp_path:
 def test_the_config_that_is_left_repeats_the_run(toy_spec: RunSpec, tmp_path: Path) -> None:
     run(toy_spec, tmp_path)
     suite = parse(Suite, yaml.safe_load((tmp_path / "run" / "config.yaml").read_text()), "config.yaml")
-    assert suite.grid is not None
-    (cell,) = plan.cells(suite.grid, tmp_path)
+    (grid,) = suite.grid
+    (cell,) = plan.cells(grid, tmp_path)
     assert cell.spec == toy_spec
 
 

@@ -137,7 +137,7 @@ def _source(
     offline: bool,
 ) -> "TaskSource":
     """The data that the flags ask for."""
-    from lrbench import api, catalog, plan
+    from lrbench import catalog, plan, runner
     from lrbench.specs import Grid, parse
     from lrbench.taskdata import TaskSource
 
@@ -145,7 +145,7 @@ def _source(
     asked = {"models": [], "tasks": [task], "set": overrides, "limit": parse_limit(limit), "data": data or ""}
     grid = parse(Grid, asked | ({"preset": preset} if preset else {}), "flags")
     card = catalog.task(task)
-    return TaskSource(card.facts(), plan.resolve(card, grid).data, api.cache_folder(cache), offline)
+    return TaskSource(card.facts(), plan.resolve(card, grid).data, runner.cache_folder(cache), offline)
 
 
 def _facts(source: "TaskSource", found: "TaskData") -> dict[str, Any]:

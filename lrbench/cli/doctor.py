@@ -20,8 +20,8 @@ def command(
     from rich.markup import escape
     from rich.table import Table
 
-    from lrbench.api import cache_folder, out_folder
     from lrbench.environment import doctor
+    from lrbench.runner import cache_folder, out_folder
 
     checks = doctor(cache_folder(cache_dir), out_folder(out), offline=offline)
     if as_json:

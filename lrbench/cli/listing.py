@@ -73,11 +73,11 @@ def _suite(name: str) -> dict[str, Any]:
 
 
 def _runs(results: list[Path] | None, where: str | None) -> list[dict[str, Any]]:
-    from lrbench.api import out_folder
     from lrbench.metrics import with_unit
     from lrbench.reporting.material import gather
     from lrbench.reporting.scores import label, metric_of
     from lrbench.reporting.where import conditions
+    from lrbench.runner import out_folder
 
     rows = []
     for folder, record in gather(results or [out_folder(None)], conditions(where or "")).runs.items():

@@ -9,15 +9,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from lrbench.api import Result
 from lrbench.metrics import with_unit
 from lrbench.plan import Cell
+from lrbench.runner import Result
 
 TAIL_BYTES = 4096
 
 
 class Live:
-    """A listener for `api.run_grid`; reads what the cells write as they go, wherever they run."""
+    """A listener for `runner.run_cells`; reads what the cells write as they go, wherever they run."""
 
     def __init__(self, quiet: bool = False) -> None:
         self._console = Console(stderr=True, quiet=quiet, highlight=False)

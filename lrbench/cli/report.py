@@ -39,9 +39,9 @@ def command(
 
     Example: lrbench report --out report.html
     """
-    from lrbench.api import out_folder
     from lrbench.reporting.document import document
     from lrbench.reporting.where import conditions
+    from lrbench.runner import out_folder
 
     wanted = conditions(where or "")
     files = _files(out, form, as_json)
@@ -96,7 +96,7 @@ def _writable(out: Path | None, figures: Path | None) -> None:
     Raises:
         SpecError
     """
-    from lrbench.api import check_writable
+    from lrbench.runner import check_writable
 
     if out and out.is_dir():
         raise SpecError(f"--out {out}: is a folder", f"name a file, such as {out / 'report.html'}")

@@ -12,8 +12,8 @@ from lrbench.cli.spellings import DTYPES
 from lrbench.errors import SpecError
 
 if TYPE_CHECKING:
-    from lrbench.api import Options, Result
     from lrbench.plan import Cell
+    from lrbench.runner import Options, Result
     from lrbench.specs import Grid, RunSpec
 
 TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
@@ -26,7 +26,7 @@ def command(
     ] = None,
     task: Annotated[str | None, typer.Option("--task", "-t", help="Names, card files ./my.yaml, or all.")] = None,
     suite: Annotated[
-        str | None, typer.Option("--suite", help="A grid: a name or a YAML file. Flags override it.")
+        str | None, typer.Option("--suite", help="Grids: a name or a YAML file. Flags override them.")
     ] = None,
     preset: opt.Preset = None,
     sets: opt.Sets = None,
@@ -69,7 +69,7 @@ def command(
 
     Example: lrbench run -m full,performer,local[window=64] -t listops --seeds 3
     """
-    from lrbench import api, plan
+    from lrbench import plan, runner
     from lrbench.cli.live import Live
     from lrbench.executors.inline import is_first
     from lrbench.registry import split_list
@@ -86,10 +86,10 @@ def command(
         "threads": threads,
         "compile": compile,
     }
-    grid = _grid(suite, given, _overrides(sets or [], steps, batch))
-    settings = api.Options(
-        out=api.out_folder(out),
-        cache=api.cache_folder(cache_dir),
+    grids = _grids(suite, given, _overrides(sets or [], steps, batch))
+    settings = runner.Options(
+        out=runner.out_folder(out),
+        cache=runner.cache_folder(cache_dir),
         resume=resume,
         offline=offline or os.environ.get("HF_HUB_OFFLINE", "") in ("1", "ON", "YES", "TRUE"),
         workers=workers,
@@ -98,24 +98,31 @@ def command(
         keep_checkpoint=keep_checkpoint,
         verbose=debug,
     )
+    cells = runner.distinct(cell for grid in grids for cell in plan.cells(grid, settings.out))
     if dry_run:
-        return _dry_run(plan.cells(grid, settings.out), as_json)
+        return _dry_run(cells, as_json)
     with Live(quiet or not is_first()) as live:
-        results = api.run_grid(grid, settings, live)
+        results = runner.run_cells(cells, settings, live)
     if is_first():
         _print(results, settings, as_json)
     return _exit_code(results)
 
 
-def _grid(suite: str | None, given: dict[str, Any], sets: dict[str, Any]) -> "Grid":
-    """The suite's grid, if there is one, with the flags on top."""
+def _grids(suite: str | None, given: dict[str, Any], sets: dict[str, Any]) -> "list[Grid]":
+    """The suite's grids, or one of nothing, each with the flags on top."""
     from lrbench import catalog
+
+    bases: list[dict[str, Any]] = [{}]
+    if suite:
+        bases = [grid.model_dump() for grid in catalog.suite(suite).grid]
+    if not bases:
+        raise SpecError(f"--suite {suite}: it has no grid of models and tasks", f"lrbench scale --suite {suite}")
+    return [_grid(base, given, sets) for base in bases]
+
+
+def _grid(base: dict[str, Any], given: dict[str, Any], sets: dict[str, Any]) -> "Grid":
     from lrbench.specs import Grid, parse
 
-    found = catalog.suite(suite) if suite else None
-    if found and found.grid is None:
-        raise SpecError(f"--suite {suite}: it has no grid of models and tasks", f"lrbench scale --suite {suite}")
-    base = found.grid.model_dump() if found and found.grid else {}
     merged = {**base, **{key: value for key, value in given.items() if value is not None}}
     merged["set"] = {**merged.get("set", {}), **sets}
     for name, flag in (("models", "--model"), ("tasks", "--task")):

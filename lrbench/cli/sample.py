@@ -24,14 +24,14 @@ def command(
 
     Example: lrbench sample results/runs/cifar10-density/full/tiny-s0-0123456789 -n 9
     """
-    from lrbench import api, plan, sampling
+    from lrbench import plan, runner, sampling
     from lrbench.loaders.base import Example
     from lrbench.loaders.pictures import save_sheet
     from lrbench.taskdata import TaskSource
 
     spec, model = sampling.trained(run.expanduser())
     found = sampling.draw(model, spec.data.length, count, seed, plan.checked_device(device)).numpy()
-    source = TaskSource(spec.task, spec.data, api.cache_folder(None))
+    source = TaskSource(spec.task, spec.data, runner.cache_folder(None))
     images = [source.picture(tokens) for tokens in found]
     if images[0] is None:
         texts = [source.describe(Example((tokens,), 0)) for tokens in found]

@@ -29,7 +29,7 @@ def command(
         typer.Option("--lengths", help="512..16384 (doubling), ..:+512, ..:x1.5, or 512,1000. [default: 512..16384]"),
     ] = None,
     suite: Annotated[
-        str | None, typer.Option("--suite", help="A suite with a scale section. Flags override it.")
+        str | None, typer.Option("--suite", help="A suite of scaling studies. Flags override them.")
     ] = None,
     mode: Annotated[
         str | None, typer.Option("--mode", help="forward, train (with backward), stream. [default: train]")
@@ -79,9 +79,9 @@ def command(
 
     Example: lrbench scale -m full,performer --lengths 512..4096
     """
-    from lrbench import api, scaleplan
+    from lrbench import runner, scaleplan
 
-    grid = _grid(
+    grids = _grids(
         suite,
         {
             "models": _models(model),
@@ -104,40 +104,44 @@ def command(
             "budget": budget,
         },
     )
-    folder = api.out_folder(out)
+    folder = runner.out_folder(out)
     if dry_run:
-        return _dry_run(scaleplan.studies(grid, folder), as_json)
-    measured = _measure(grid, folder, quiet, resume=resume, in_process=in_process, force=force, compare=compare)
+        return _dry_run([plan for grid in grids for plan in scaleplan.studies(grid, folder)], as_json)
+    measured = _measure(grids, folder, quiet, resume=resume, in_process=in_process, force=force, compare=compare)
     _print(measured, as_json)
     return _exit_code(measured)
 
 
-def _measure(grid: "ScaleGrid", out: Path, quiet: bool, **request: Any) -> "list[Measured]":
-    from lrbench.api import cache_folder, check_writable
+def _measure(grids: "Sequence[ScaleGrid]", out: Path, quiet: bool, **request: Any) -> "list[Measured]":
     from lrbench.cli.scalelive import Curves
-    from lrbench.scalestudy import Request, run_studies
+    from lrbench.runner import cache_folder, check_writable
+    from lrbench.scalestudy import Request, run_each
 
     check_writable(out)
     try:
         with Curves(quiet) as live:
-            return run_studies(grid, Request(out, cache_folder(None), **request), live)
+            return run_each(grids, Request(out, cache_folder(None), **request), live)
     except KeyboardInterrupt:
         typer.echo("interrupted: finished points are kept, and the same command goes on", err=True)
         raise
 
 
-def _grid(suite: str | None, given: dict[str, Any]) -> "ScaleGrid":
-    """The suite's scale section, if there is one, with the flags on top."""
+def _grids(suite: str | None, given: dict[str, Any]) -> "list[ScaleGrid]":
+    """The suite's studies, or the default one, each with the flags on top."""
     from lrbench import catalog
+
+    bases: list[dict[str, Any]] = [{"models": ["all"], "lengths": "512..16384"}]
+    if suite:
+        bases = [grid.model_dump() for grid in catalog.suite(suite).scale]
+    if not bases:
+        raise SpecError(f"--suite {suite}: it has no scale section", f"lrbench run --suite {suite}")
+    flags = {key: value for key, value in given.items() if value is not None}
+    return [_grid(base, flags) for base in bases]
+
+
+def _grid(base: dict[str, Any], flags: dict[str, Any]) -> "ScaleGrid":
     from lrbench.specs import ScaleGrid, parse
 
-    base: dict[str, Any] = {"models": ["all"], "lengths": "512..16384"}
-    if suite:
-        found = catalog.suite(suite).scale
-        if found is None:
-            raise SpecError(f"--suite {suite}: it has no scale section", f"lrbench run --suite {suite}")
-        base = found.model_dump()
-    flags = {key: value for key, value in given.items() if value is not None}
     for one, other in (("batch", "tokens"), ("tokens", "batch")):
         if one in flags and other not in flags:
             base.pop(other, None)  # a flag of the one stands for the suite's other
@@ -191,8 +195,9 @@ def _dry_run(plans: "Sequence[StudyPlan]", as_json: bool) -> int:
         table.add_row(point.mode, escape(point.attention.label), str(point.length), str(point.batch), *sizes)
     console = Console(highlight=False)
     console.print(table)
+    seconds = sum(plan.grid.budget for plan in plans)
     console.print(
-        f"{len(points)} points in {len(plans)} studies of at most {plans[0].grid.budget:.0f} s; nothing was measured."
+        f"{len(points)} points in {len(plans)} studies of at most {seconds:.0f} s in all; nothing was measured."
         " TFLOP and GiB: of one call, were it full attention that keeps its scores."
     )
     return 0
