@@ -43,10 +43,15 @@ def find(kind: Kind, name: str) -> Path:
     return found[0]
 
 
+def claim_files() -> list[Path]:
+    """The files of claims in all folders that may hold suites."""
+    return [path for folder in _folders("configs") for path in sorted((folder / "claims").glob("*.yaml"))]
+
+
 def task(name: str) -> TaskCard:
     """Read the card of a task. A loader given as a file is taken relative to the card."""
     path = find("tasks", name)
-    card = parse(TaskCard, read_yaml(path), _shown(path))
+    card = parse(TaskCard, read_yaml(path), shown(path))
     module, _, function = card.loader.partition(":")
     if module.endswith(".py"):
         card = card.model_copy(update={"loader": f"{path.parent / module}:{function or 'load'}"})
@@ -56,7 +61,7 @@ def task(name: str) -> TaskCard:
 def suite(name: str) -> Suite:
     """Read a suite."""
     path = find("configs", name)
-    return parse(Suite, read_yaml(path), _shown(path))
+    return parse(Suite, read_yaml(path), shown(path))
 
 
 def parse_sets(texts: list[str]) -> dict[str, Any]:
@@ -118,7 +123,7 @@ def _plugin_folders(kind: Kind) -> list[Path]:
     return [Path(place) / kind for spec in specs if spec for place in spec.submodule_search_locations or []]
 
 
-def _shown(path: Path) -> str:
+def shown(path: Path) -> str:
     """The path as a user would type it."""
     try:
         return str(path.resolve().relative_to(Path.cwd()))

@@ -114,7 +114,7 @@ def _old(request: Request, plan: StudyPlan) -> scaledrift.Old | None:
 def _study(plan: StudyPlan, request: Request, old: scaledrift.Old | None, listener: "Listener | None") -> Measured:
     try:
         with FileLock(_lock(plan, request), timeout=0):
-            found = _finished(plan) if request.resume else None
+            found = finished(plan) if request.resume else None
             measured = found or _measure(plan, request, listener)
             if old is None:
                 return measured
@@ -134,7 +134,7 @@ def _lock(plan: StudyPlan, request: Request) -> Path:
         ) from None
 
 
-def _finished(plan: StudyPlan) -> Measured | None:
+def finished(plan: StudyPlan) -> Measured | None:
     """The study, if all of it is there."""
     record = records.read(plan.folder / "record.json")
     if record is None or AGAIN & set(record.points):

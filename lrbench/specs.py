@@ -203,6 +203,7 @@ class Grid(Frozen):
 
     models: list[str]
     tasks: list[str]
+    name: str = ""  # where a suite has several
     seeds: int | list[int] = 1
     preset: PresetName = "small"
     set: dict[str, Any] = {}

@@ -13,6 +13,18 @@ class Measured(Frozen):
     detail: str = ""  # how it was found, in a few words: sizes, models, what was counted
 
 
+class Unknown(Exception):
+    """Why there is no measurement.
+
+    Args:
+        broken: something went wrong that should not have; otherwise this machine cannot, or nobody has tried.
+    """
+
+    def __init__(self, reason: str, broken: bool = False) -> None:
+        super().__init__(reason)
+        self.broken = broken
+
+
 def exact(value: float, detail: str = "", n: int = 1) -> Measured:
     """A quantity without scatter."""
     return Measured(value=value, low=value, high=value, n=n, detail=detail)

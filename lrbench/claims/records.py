@@ -15,6 +15,7 @@ from lrbench.records import LeftOut, dumps, warn, why
 from lrbench.specs import Frozen
 
 SCHEMA = "lrbench.claim/1"
+FOLDER = "claims"  # of a results folder
 
 
 class PartRecord(Frozen):
@@ -27,6 +28,7 @@ class PartRecord(Frozen):
     measured: Measured | None = None
     verdict: Verdict
     reason: str = ""  # why there is no measurement
+    broken: bool = False  # whether that is so because something failed, not because this machine cannot
     evidence: list[str] = []  # ids of runs and studies
 
 
@@ -55,13 +57,13 @@ class ClaimRecord(Frozen):
 
     @property
     def failed(self) -> bool:
-        """Whether something that must hold does not."""
-        return self.required and self.verdict == "contradicted"
+        """Whether something that must hold does not, or evidence of it broke."""
+        return (self.required and self.verdict == "contradicted") or any(part.broken for part in self.parts)
 
 
 def place(out: Path, name: str) -> Path:
     """The file of a claim."""
-    return out / "claims" / f"{name}.json"
+    return out / FOLDER / f"{name}.json"
 
 
 def write(record: ClaimRecord, out: Path) -> None:
@@ -83,7 +85,7 @@ def read(path: Path, left_out: LeftOut = warn) -> ClaimRecord | None:
 def load(places: Iterable[Path], left_out: LeftOut = warn) -> list[ClaimRecord]:
     """All claims in results folders; of one that stands in several, the latest."""
     found: dict[str, ClaimRecord] = {}
-    for path in sorted(path for root in places for path in (root / "claims").glob("*.json")):
+    for path in sorted(path for root in places for path in (root / FOLDER).glob("*.json")):
         record = read(path, left_out)
         if record and (record.id not in found or record.finished_at > found[record.id].finished_at):
             found[record.id] = record

@@ -82,11 +82,12 @@ class Longest(Scaling):
 
 
 class Side(Frozen):
-    """Runs of a suite: one model on one task, all its seeds."""
+    """Runs of a suite: one model on one task, all its seeds; of several grids those of the one with that name."""
 
     suite: str
     model: str
     task: str
+    grid: str = ""
 
 
 class Gap(Part):
@@ -119,16 +120,12 @@ class Score(Part):
     above: str = ""
 
 
-class TimeToLoss(Part):
-    """Until a's validation loss is what b's best was, over b's time for that, in seconds or tokens of training.
+class Seconds(Part):
+    """Time in training of a over that of b, on the same seeds, with a paired t interval of the logarithms."""
 
-    Seeds in which `a` never gets there count as its whole time, which is then too little: the detail tells how many.
-    """
-
-    quantity: Literal["time_to_loss"]
+    quantity: Literal["seconds"]
     a: Side
     b: Side
-    unit: Literal["seconds", "tokens"] = "seconds"
 
 
 class Parameters(Part):
@@ -149,7 +146,7 @@ class Measure(Part):
 
 QUANTITIES: dict[str, type[Part]] = {
     str(kind.model_fields["quantity"].annotation.__args__[0]): kind  # type: ignore[union-attr]
-    for kind in (Exponent, Ratio, Growth, Longest, Gap, GapOfGaps, Score, TimeToLoss, Parameters, Measure)
+    for kind in (Exponent, Ratio, Growth, Longest, Gap, GapOfGaps, Score, Seconds, Parameters, Measure)
 }
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from lrbench._version import __version__
-from lrbench.cli import check, compare, cp, data, doctor, listing, report, run, sample, scale
+from lrbench.cli import check, claims, compare, cp, data, doctor, listing, report, run, sample, scale
 from lrbench.cli.spellings import accepted
 from lrbench.errors import LrbenchError
 from lrbench.executors.inline import is_first
@@ -31,6 +31,7 @@ app.command("scale")(scale.command)
 app.command("report")(report.command)
 app.command("sample")(sample.command)
 app.command("compare")(compare.command)
+app.command("claims")(claims.command)
 app.command("check")(check.command)
 app.command("list")(listing.command)
 app.add_typer(data.app, name="data")

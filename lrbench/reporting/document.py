@@ -1,4 +1,4 @@
-"""A report in the order in which it is read: findings, scores, scaling, trade-off, curves, cost, caveats, provenance.
+"""A report in the order in which it is read: findings, scores, scaling, trade-off, curves, claims, cost, provenance.
 
 All formats are written from this one document, so no two of them can differ.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from lrbench.reporting import caveats, charts, findings, provenance, scale_tables, score_tables
+from lrbench.reporting import caveats, charts, claims, findings, provenance, scale_tables, score_tables
 from lrbench.reporting.charts import Chart
 from lrbench.reporting.findings import Finding
 from lrbench.reporting.material import Material, gather
@@ -80,7 +80,7 @@ def document(places: Sequence[Path], conditions: Sequence[Condition] = ()) -> Do
         material=material,
         comparisons=compared,
         sections=_sections(material, compared),
-        findings=findings.findings(compared, material.studies),
+        findings=[*findings.findings(compared, material.studies), *claims.findings(material.claims)],
         machines=_machines(material, compared),
         date=provenance.date(material),
     )
@@ -124,6 +124,12 @@ def _sections(material: Material, compared: list[Comparison]) -> list[Section]:
             "Learning curves",
             charts=curves,
             missing="No run here was evaluated during training more than once.",
+        ),
+        Section(
+            "claims",
+            "What the papers claim",
+            tables=list(claims.tables(material.claims)),
+            missing="No claim was checked here. lrbench claims --out of this folder checks them.",
         ),
         Section(
             "cost",

@@ -47,11 +47,12 @@ def as_latex(document: Document) -> str:
 
 
 def as_json(document: Document) -> str:
-    """Findings, comparisons, studies and caveats, machine-readable."""
+    """Findings, comparisons, studies, claims and caveats, machine-readable."""
     found = {
         "findings": [finding._asdict() for finding in document.findings],
         "comparisons": [_comparison(comparison) for comparison in document.comparisons],
         "studies": [study.record.to_json() for study in document.material.studies],
+        "claims": [claim.to_json() for claim in document.material.claims],
         "caveats": next(section.texts for section in document.sections if section.name == "caveats"),
         "left_out": [{"place": place, "reason": reason} for place, reason in document.material.left_out],
     }

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from lrbench import records, scaledrift, scalerecords
+from lrbench.claims import records as claimrecords
+from lrbench.claims.records import ClaimRecord
 from lrbench.files import told
 from lrbench.points import ScalePoint
 from lrbench.records import RunRecord
@@ -40,6 +42,7 @@ class Material:
     published: list[Published]
     left_out: list[tuple[str, str]] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    claims: list[ClaimRecord] = field(default_factory=list)
 
     @property
     def records(self) -> list[RunRecord]:
@@ -49,7 +52,7 @@ class Material:
     @property
     def empty(self) -> bool:
         """Whether nothing was found."""
-        return not self.runs and not self.studies
+        return not (self.runs or self.studies or self.claims)
 
     @cached_property
     def _folders(self) -> dict[int, Path]:
@@ -88,6 +91,7 @@ def gather(places: Sequence[Path], conditions: Sequence[Condition] = ()) -> Mate
         published=published(places, note),
         left_out=left_out,
         remarks=remarks,
+        claims=claimrecords.load(places, note),
     )
 
 
