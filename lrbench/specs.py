@@ -351,7 +351,8 @@ class _StrictLoader(yaml.SafeLoader):
     """A key that stands twice is an error; YAML itself lets the last one win."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key) for key, _ in node.value]
+        # what is merged in by << may be overridden
+        keys = [self.construct_object(key) for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
         twice = next((key for key in keys if keys.count(key) > 1), None)
         if twice is not None:
             raise yaml.constructor.ConstructorError(None, None, f"{twice!r} stands twice", node.start_mark)
