@@ -85,7 +85,7 @@ def batching() -> None:
 
 def updates(model: torch.nn.Module, train: Split, max_tokens: int) -> tuple[float, float, float]:
     """Times of the gradients of one batch, padded and cut by length, and their ratio."""
-    ids = batch_ids(0, 1, BATCH, len(train))
+    ids = batch_ids(0, 0, BATCH, len(train))
 
     def padded() -> None:
         gradients(model, train, ids, [np.arange(BATCH)])

@@ -11,7 +11,9 @@ from lrbench.records import Fairness, Parameters, RunRecord
 from lrbench.specs import Preset, RunSpec
 
 MORE_PARAMETERS = 1.10
-NOT_A_DEVIATION = {"data.source", "train.micro_tokens"}  # genuine or generated; how an update is cut
+SAME_RESULT = {"train.micro_tokens", "train.checkpointing"}  # how an update is cut, and what is kept for backward
+NOT_A_DEVIATION = {"data.source", *SAME_RESULT}  # and whether data are genuine or generated
+LATER = {"train.stages", "train.growth", "train.patience"}  # not in older records, which did as if they were empty
 PROTOCOL = ("data", "model", "train", "dtype", "device", "compile", "threads")  # sections of a resolved run
 
 
@@ -45,5 +47,6 @@ def preset(spec: RunSpec) -> Preset:
 def protocol(record: RunRecord) -> dict[str, Any]:
     """How a run was done, apart from its model and seed: runs that differ in any of it share no table."""
     sections = leaves({name: record.spec.get(name) for name in PROTOCOL})
-    sections.pop("train.micro_tokens", None)
+    for key in SAME_RESULT | {key for key in LATER if not sections.get(key)}:
+        sections.pop(key, None)
     return {"card version": record.task.card_version, **sections}

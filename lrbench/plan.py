@@ -14,6 +14,7 @@ from lrbench.errors import SpecError
 from lrbench.fairness import deviations
 from lrbench.registry import backends
 from lrbench.specs import Grid, Preset, RunSpec, Suite, TaskCard, parse
+from lrbench.train import strategies
 
 GRID_FIELDS = {"data.source", "data.limit"}  # have words of their own in a grid
 
@@ -30,7 +31,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Cost:
-    """Upper bounds, before anything is run: every sequence counted at the task's full length."""
+    """Upper bounds, before anything is run: every sequence counted at the full length of the task, or of its stage."""
 
     train_tokens: int
     flops: float  # of training with full attention
@@ -122,17 +123,27 @@ def as_suite(spec: RunSpec) -> Suite:
 
 
 def cost(spec: RunSpec) -> Cost:
-    """What a cell costs at most: six operations a weight and token, twelve a pair of tokens and channel."""
+    """What a cell costs at most: six operations a weight and token, twelve a pair of tokens and channel.
+
+    Of these a third is the forward pass, which checkpointing does twice.
+    """
     model, train = spec.model, spec.train
     width = model.heads * (model.head_dim or model.dim // model.heads)
     weights = model.layers * (4 * model.dim * width + 2 * model.dim * model.mlp_dim)
     logits = spec.task.classes if spec.task.everywhere else 0
     weights += model.dim * logits
-    tokens = train.steps * train.batch * spec.task.rows * spec.data.length
-    flops = tokens * (6.0 * weights + 12.0 * model.layers * spec.data.length * width)
-    # live for the backward pass: some eight vectors of the model's width and two of the feed-forward's a layer; and of
-    # the logits themselves, their probabilities and the gradient
-    activations = train.micro_tokens * (model.layers * (8 * model.dim + 2 * model.mlp_dim) + 3 * logits)
+    tokens, flops = 0, 0.0
+    for examples, length in strategies.planned(train):
+        row = length or spec.data.length
+        read = examples * spec.task.rows * (spec.data.length if spec.task.kind in strategies.IN_PIECES else row)
+        tokens += read
+        flops += read * (6.0 * weights + 12.0 * model.layers * row * width)
+    flops *= 4 / 3 if train.checkpointing else 1
+    # live for the backward pass: some eight vectors of the model's width and two of the feed-forward's a layer, or with
+    # checkpointing of one layer, and its input of each; and of the logits themselves, their probabilities and gradient
+    layer = 8 * model.dim + 2 * model.mlp_dim
+    layers = layer + model.layers * model.dim if train.checkpointing else model.layers * layer
+    activations = train.micro_tokens * (layers + 3 * logits)
     return Cost(tokens, flops, 4 * (4 * weights + activations))
 
 

@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from lrbench.errors import SpecError, nearest
 from lrbench.lengths import parse_lengths
@@ -87,8 +96,33 @@ class ModelSpec(Frozen):
     head: Literal["four", "concat"] = "four"  # of two documents: [x1, x2, x1 * x2, x1 - x2], or [x1, x2] alone
 
 
+class Stage(Frozen):
+    """A part of the training on short inputs, for so many updates or until a plateau (Press et al. 2021)."""
+
+    length: Count  # the most tokens of a row
+    steps: Count | None = None  # updates
+    patience: Count | None = None  # evaluations in a row without a better validation score
+
+    @model_validator(mode="after")
+    def _one_end(self) -> "Stage":
+        if (self.steps is None) == (self.patience is None):
+            raise ValueError("a stage ends after steps or by patience: give one of the two")
+        return self
+
+
+class Growth(Frozen):
+    """From update `step` on an update is over `batch` examples (Rae et al. 2020)."""
+
+    step: Count
+    batch: Count
+
+
 class TrainSpec(Frozen):
-    """The recipe: AdamW with decoupled decay, a schedule, selection on validation."""
+    """The recipe: AdamW with decoupled decay, a schedule, selection on validation, and strategies.
+
+    Evaluations without a better score are counted anew at each length; in a stage with a patience of its own that one
+    counts, and the stage ends, not the training.
+    """
 
     steps: Count
     batch: Count  # examples an update, over all devices
@@ -101,6 +135,43 @@ class TrainSpec(Frozen):
     clip: Annotated[float, Field(gt=0)] | None = None  # norm of the gradient; None: never clipped
     eval_every: Count = 100
     micro_tokens: Count = 16384  # the most tokens, padding included, in one forward pass
+    stages: list[Stage] = []  # short inputs first; what is left of the steps is at full length
+    growth: list[Growth] = []  # larger batches from some step on
+    checkpointing: bool = False  # layers are computed again in the backward pass, and not kept for it
+    patience: Count | None = None  # evaluations in a row without a better validation score that end the training
+
+    @field_validator("stages")
+    @classmethod
+    def _stages_rise_and_fit(cls, stages: list[Stage], others: ValidationInfo) -> list[Stage]:
+        lengths = [stage.length for stage in stages]
+        if lengths != sorted(set(lengths)):
+            raise ValueError(f"each stage is longer than the one before, and these have {lengths} tokens")
+        taken, steps = sum(stage.steps or 0 for stage in stages), others.data.get("steps", math.inf)
+        if taken > steps:
+            raise ValueError(f"stages of {taken} steps do not fit in train.steps {steps}: shorten them or raise it")
+        return stages
+
+    @field_validator("growth")
+    @classmethod
+    def _growth_rises_and_fits(cls, growth: list[Growth], others: ValidationInfo) -> list[Growth]:
+        starts, steps = [grown.step for grown in growth], others.data.get("steps", math.inf)
+        if starts != sorted(set(starts)):
+            raise ValueError(f"each step is later than the one before, and these are {starts}")
+        if starts and starts[-1] > steps:
+            raise ValueError(f"step {starts[-1]} is never reached in train.steps {steps}: begin earlier or raise it")
+        return growth
+
+    def check_validation(self, examples: int) -> None:
+        """Refuse a patience where there are so few examples to validate on: none.
+
+        Raises:
+            SpecError: nothing could be waited for.
+        """
+        waiting = [f"train.stages.{place}.patience" for place, stage in enumerate(self.stages) if stage.patience]
+        waiting += ["train.patience"] if self.patience else []
+        if waiting and not examples:
+            hint = "give steps, or data with a validation split: the second of data.examples"
+            raise SpecError(f"{waiting[0]}: there is no validation split to wait for", hint)
 
 
 class Metric(Frozen):
@@ -158,6 +229,17 @@ class Preset(Frozen):
     data: DataSpec
     model: ModelSpec
     train: TrainSpec
+
+    @model_validator(mode="after")
+    def _strategies_go_with_the_data(self) -> "Preset":
+        long = [stage.length for stage in self.train.stages if stage.length >= self.data.length]
+        if long:
+            raise SpecError(
+                f"train.stages: a stage of {long[0]} tokens is not shorter than data.length {self.data.length}",
+                "leave it out: what is left of the steps is at full length",
+            )
+        self.train.check_validation(self.data.examples[1])
+        return self
 
 
 class TaskCard(Task):

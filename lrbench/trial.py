@@ -145,8 +145,9 @@ def _train(order: Order, started_at: str) -> RunRecord | None:
     if threads := spec.threads or order.threads:
         torch.set_num_threads(threads)
     engine = accelerator(spec, order.track, order.folder)
-    if spec.train.batch < engine.num_processes:
-        raise SpecError(f"train.batch {spec.train.batch} is less than the {engine.num_processes} devices")
+    least = min([spec.train.batch, *(grown.batch for grown in spec.train.growth)])
+    if least < engine.num_processes:
+        raise SpecError(f"a batch of {least} is less than the {engine.num_processes} devices")
     if engine.is_main_process:
         suite = as_suite(spec).model_dump(mode="json", exclude_unset=True)
         text = yaml.safe_dump(suite, sort_keys=False, allow_unicode=True)

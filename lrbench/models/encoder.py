@@ -5,6 +5,8 @@ positions, blocks of mixer and GELU feed-forward, final LayerNorm, first-token o
 the mean runs over real tokens only, where the released code averages padding too. Other kinds of positions act in the
 mixers, and nothing is added to the embedding. Where tokens are to be predicted, a learned vector stands before the
 first one and the last one is not read: every token is predicted, the first one too, and no id is spent on a start.
+While `checkpointing` is on, training keeps the inputs of blocks alone and computes the rest again for the backward
+pass, from the same random numbers (Chen et al. 2016, arXiv:1604.06174).
 """
 
 from collections.abc import Callable
@@ -12,6 +14,7 @@ from collections.abc import Callable
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from lrbench.backends import positions
 from lrbench.backends.base import Block, LayerConfig, Mixed, Mixer, check_divisible, joined, parted
@@ -65,6 +68,7 @@ class Encoder(nn.Module):
     ) -> None:
         super().__init__()
         self.pooling, self.readout = spec.pooling, int(spec.pooling == "cls")
+        self.checkpointing = False
         max_len = length + self.readout
         self.embedding = nn.Embedding(vocabulary, spec.dim)
         self.start = nn.Parameter(torch.randn(spec.dim)) if shifted else None
@@ -93,9 +97,17 @@ class Encoder(nn.Module):
         x = self.drop(self.positions(x))
         losses = []
         for block in self.blocks:
-            x, loss = parted(block(x, mask=mask))
+            x, loss = parted(self.through(block, x, mask))
             losses.append(loss)
         return joined(self.pooled(self.norm(x), mask), losses)
+
+    def through(
+        self, block: nn.Module, x: Float[Tensor, "rows seq dim"], mask: Bool[Tensor, "rows seq"] | None
+    ) -> Float[Tensor, "rows seq dim"] | Mixed:
+        """One block."""
+        if self.checkpointing and self.training:
+            return checkpoint(block, x, mask=mask, use_reentrant=False, preserve_rng_state=True)
+        return block(x, mask=mask)
 
     def pooled(
         self, x: Float[Tensor, "rows seq dim"], mask: Bool[Tensor, "rows seq"] | None

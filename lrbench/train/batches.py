@@ -1,7 +1,7 @@
 """Which examples meet in which update, and how an update is cut into forward passes.
 
-A batch is a run of consecutive places in an endless row of seeded permutations, so its content follows from the
-step alone and a resumed run sees what an uninterrupted one sees. A batch is then cut into passes of like length: the
+A batch is a run of consecutive places in an endless row of seeded permutations, so its content follows from its first
+place alone and a resumed run sees what an uninterrupted one sees. A batch is then cut into passes of like length: the
 gradient is the sum over its examples whichever way it is cut, so no padding is paid for and nothing depends on it.
 """
 
@@ -39,9 +39,12 @@ class Batch:
         return Batch(self.tokens.to(device), mask, self.targets.to(device), self.real_tokens, self.scored)
 
 
-def batch_ids(seed: int, step: int, batch: int, examples: int) -> Ids:
-    """The examples of update `step` (from 1): each epoch is a fresh permutation, a batch may span two."""
-    places = np.arange((step - 1) * batch, step * batch)
+def batch_ids(seed: int, first: int, batch: int, examples: int) -> Ids:
+    """The examples at `batch` places from `first` on, from 0: each epoch is a fresh permutation, a batch may span two.
+
+    What is drawn from has `examples` examples.
+    """
+    places = np.arange(first, first + batch)
     orders = {epoch: _permutation(seed, epoch, examples) for epoch in np.unique(places // examples).tolist()}
     return np.array([orders[int(place) // examples][int(place) % examples] for place in places])
 

@@ -1,7 +1,8 @@
 """Trains a model and scores it: the only user of accelerate.
 
 Validation chooses the step, test is scored whole at that step and, blind, at the last one. Everything that follows
-from the step (rate, examples) is computed from it, so a run that was cut off goes on as if it never had been.
+from the step (rate, examples) is computed from it, and what follows from scores (`strategies.Progress`) is kept with
+the weights, so a run that was cut off goes on as if it never had been.
 """
 
 import json
@@ -21,10 +22,12 @@ from torch import Tensor, nn
 from lrbench.backends.base import Mixer, parted
 from lrbench.files import write_atomic
 from lrbench.loaders.base import Split, TaskData
+from lrbench.models.encoder import Encoder
 from lrbench.records import Metrics, Score, Speed, dumps
 from lrbench.specs import RunSpec
-from lrbench.train import checkpoint, devices
+from lrbench.train import checkpoint, devices, strategies
 from lrbench.train.batches import Batch, batch_ids, collate, cut, fill
+from lrbench.train.counts import Counts, speed
 from lrbench.train.schedules import learning_rate
 from lrbench.train.scores import TALLIES, from_tally, loss_sum, tally
 
@@ -35,20 +38,6 @@ LOGGED_STEPS = 2000  # at most so many lines of training steps
 
 class Diverged(Exception):
     """The loss stopped being a number."""
-
-
-@dataclass
-class Counts:
-    """What a run has done so far, over all its sittings."""
-
-    step: int = 0
-    passes: int = 0
-    train_s: float = 0.0
-    train_tokens: int = 0
-    train_padded_tokens: int = 0
-    eval_s: float = 0.0
-    eval_tokens: int = 0
-    eval_padded_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -105,6 +94,9 @@ class Trainer:
         folder: where `metrics.jsonl` and `checkpoint/` are kept.
         engine: from `accelerator`.
         checkpoint_every_s: seconds between checkpoints; 0 writes one after every step.
+
+    Raises:
+        SpecError: the data do not allow a strategy of the recipe.
     """
 
     def __init__(
@@ -117,12 +109,16 @@ class Trainer:
         checkpoint_every_s: float = CHECKPOINT_EVERY_S,
     ) -> None:
         recipe = spec.train
+        strategies.check(spec, data)
         optimizer = torch.optim.AdamW(
             model.parameters(), lr=recipe.lr, betas=recipe.betas, eps=recipe.eps, weight_decay=recipe.weight_decay
         )
         self.data, self.spec, self.recipe, self.folder, self.engine = data, spec, recipe, folder, engine
         self.kind, self.metric, self.views = spec.task.kind, spec.task.metric.name, spec.task.rows
         self.plain = model.to(engine.device)
+        for module in self.plain.modules():
+            if isinstance(module, Encoder):
+                module.checkpointing = recipe.checkpointing
         if spec.compile:
             self.plain.compile(dynamic=True)
         self.model, self.optimizer = engine.prepare(self.plain, optimizer)
@@ -130,6 +126,7 @@ class Trainer:
         self.checkpoint_every_s = checkpoint_every_s
         self.counts = Counts()
         self.best = Best()
+        self.progress = strategies.Progress()
         ranks = engine.num_processes
         self.notes = [f"trained on {ranks} devices; memory is that of the first"] if ranks > 1 else []
         self.notes += [] if len(data.validation) else ["no validation split: the last step counts, nothing was chosen"]
@@ -138,16 +135,19 @@ class Trainer:
         """Train to the last step and score, or write a checkpoint and return None once `stop` says so."""
         self._resume()
         saved_at = time.monotonic()
-        while self.counts.step < self.recipe.steps:
+        while not self._over():
             if self._agreed(stop()):
                 self._save()
                 return None
             self._step(self.counts.step + 1)
             due = time.monotonic() - saved_at >= self.checkpoint_every_s
-            if self._agreed(due or self.counts.step == self.recipe.steps):
+            if self._agreed(due or self._over()):
                 self._save()
                 saved_at = time.monotonic()
         return self._outcome()
+
+    def _over(self) -> bool:
+        return self.counts.step >= self.recipe.steps or strategies.stopped(self.recipe, self.progress)
 
     def _step(self, step: int) -> None:
         started = time.perf_counter()
@@ -156,20 +156,22 @@ class Trainer:
         self.counts.step = step
         self.counts.train_s += time.perf_counter() - started
         if step == 1 or step % max(1, self.recipe.steps // LOGGED_STEPS) == 0:
-            self._log({"step": step, "loss": loss, "lr": rate})
+            told = strategies.told(self.recipe, self.progress, step, self.spec.data.length)
+            self._log({"step": step, "loss": loss, "lr": rate, **told})
         if not math.isfinite(loss):
             raise Diverged(f"the loss became {loss} at step {step}")
-        if step % self.recipe.eval_every == 0 or step == self.recipe.steps:
-            self._validate(step)
+        due = step % self.recipe.eval_every == 0 or step == self.recipe.steps
+        better = self._validate(step) if due else None
+        self.progress = strategies.after(self.recipe, self.progress, step, better)
 
     def _update(self, step: int, rate: float) -> float:
         """One update on one batch; the mean loss over its examples, on all devices."""
-        recipe, ranks = self.recipe, self.engine.num_processes
-        ids = batch_ids(self.spec.seed, step, recipe.batch, len(self.data.train))[self.engine.process_index :: ranks]
-        parts = [ids[part] for part in cut(self.data.train.lengths[ids] * self.views, recipe.micro_tokens)]
-        passes = [collate(self.data.train, part, self.kind) for part in parts]
-        # what the mean is over: examples, or tokens of a batch that has more in one pass than in another
-        scored = float(self._summed(torch.tensor(float(sum(rows.scored for rows in passes)))))
+        drawn = self._drawn(step)
+        parts = cut(drawn.lengths * self.views, self.recipe.micro_tokens)
+        passes = [collate(drawn, part, self.kind) for part in parts]
+        # what means are over: of the loss examples, or tokens where one pass has more than another; of mixers' own rows
+        sums = torch.tensor([float(sum(rows.scored for rows in passes)), float(len(drawn))])
+        scored, drawn_in_all = self._summed(sums).tolist()
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.model.train()
@@ -181,13 +183,22 @@ class Trainer:
             with (
                 nullcontext() if last else self.engine.no_sync(self.model)
             ):  # devices exchange gradients once an update
-                total += self._backward(rows, max(1.0, scored), len(part) / recipe.batch)
-        if recipe.clip is not None:
-            self.engine.clip_grad_norm_(self.model.parameters(), recipe.clip)
+                total += self._backward(rows, max(1.0, scored), len(part) / drawn_in_all)
+        if self.recipe.clip is not None:
+            self.engine.clip_grad_norm_(self.model.parameters(), self.recipe.clip)
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.counts.passes += len(passes)
         return float(self.engine.reduce(total, "sum"))
+
+    def _drawn(self, step: int) -> Split:
+        """What update `step` is over, on this device, as it is trained on."""
+        stage = strategies.stage(self.recipe, self.progress)
+        length = stage.length if stage else None
+        pool = strategies.pool(self.data.train, self.kind, length)
+        first, batch = strategies.examples_before(self.recipe, step), strategies.batch_of(self.recipe, step)
+        ids = batch_ids(self.spec.seed, first, batch, len(pool))
+        return strategies.drawn(pool, ids[self.engine.process_index :: self.engine.num_processes], self.kind, length)
 
     def _backward(self, rows: Batch, scored: float, share: float) -> Tensor:
         """Add the gradient of one pass, which holds that share of the batch's examples; its part of the mean loss."""
@@ -226,14 +237,16 @@ class Trainer:
             raise Diverged(f"the loss on unseen examples became {found.loss} at step {step}")
         return found
 
-    def _validate(self, step: int) -> None:
-        """Score on validation, and keep the weights if they are the best; nothing where there is no validation."""
+    def _validate(self, step: int) -> bool | None:
+        """Score on validation, and keep the weights if they are the best: whether they are, or None without a split."""
         if not len(self.data.validation):
-            return
+            return None
         found = self._score_of("validation", step)
         self._log_score("validation", found)
-        if self.best.score is None or self._better(found, self.best.score):
+        better = self.best.score is None or self._better(found, self.best.score)
+        if better:
             self.best = Best(found, {name: value.cpu().clone() for name, value in self.plain.state_dict().items()})
+        return better
 
     def _score_of(self, name: str, step: int) -> Score:
         return self.score(self.data.splits[name], step, self.data.units.get(name))
@@ -248,6 +261,7 @@ class Trainer:
 
     def _outcome(self) -> Outcome:
         last = self.counts.step
+        self.notes += strategies.notes(self.spec, self.progress, last)
         chosen = self.best.score.step if self.best.score else last
         test_last = self._score_of("test", last)
         if chosen != last:
@@ -297,6 +311,7 @@ class Trainer:
             "scaler": self.engine.scaler.state_dict() if self.engine.scaler else None,
             "generators": generators,
             "counts": asdict(self.counts),
+            "progress": asdict(self.progress),
             "best_score": self.best.score.model_dump() if self.best.score else None,
             "best_weights": self.best.weights,
         }
@@ -312,6 +327,7 @@ class Trainer:
                 self.engine.scaler.load_state_dict(state["scaler"])
             self._restore_generators(state["generators"])
             self.counts = Counts(**state["counts"])
+            self.progress = strategies.Progress(**state["progress"])
             score = state["best_score"]
             self.best = Best(Score(**score) if score else None, state["best_weights"])
         if self.engine.is_main_process:
@@ -322,18 +338,6 @@ class Trainer:
         if begun != now:
             self.notes.append(f"begun on {begun} devices, resumed on {now}: what dropout drops differs")
         checkpoint.restore_generators(states[self.engine.process_index % begun])
-
-
-def speed(counts: Counts) -> Speed:
-    """Rates from counts."""
-    return Speed(
-        train_steps_per_s=counts.step / counts.train_s,
-        train_tokens_per_s=counts.train_tokens / counts.train_s,
-        train_padded_tokens_per_s=counts.train_padded_tokens / counts.train_s,
-        eval_tokens_per_s=counts.eval_tokens / counts.eval_s,
-        eval_padded_tokens_per_s=counts.eval_padded_tokens / counts.eval_s,
-        forward_passes_per_step=counts.passes / counts.step,
-    )
 
 
 def keep_until(path: Path, step: int) -> None:
