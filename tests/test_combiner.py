@@ -12,8 +12,9 @@ from torch import Tensor
 
 from lrbench import attention, testing
 from lrbench.backends.base import LayerConfig
-from lrbench.backends.combiner import Combiner, usual_size
+from lrbench.backends.combiner import Combiner
 from lrbench.backends.full import Full
+from lrbench.backends.regions.placed import usual_size
 from lrbench.errors import SpecError, Unsupported
 from lrbench.registry import backends
 

@@ -25,7 +25,6 @@ and horizontal parts use true maxima, their code running sums. Learnable tokens 
 alone, and clusters are cut into spans of equal size, which cannot be causal.
 """
 
-import math
 from functools import partial
 from typing import Literal
 
@@ -35,12 +34,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from lrbench.backends import ops
-from lrbench.backends.base import HeadMixer, LayerConfig, check_option
+from lrbench.backends.base import LayerConfig
 from lrbench.backends.regions.axial import crossed, row_major
 from lrbench.backends.regions.logsparse import logsparse
+from lrbench.backends.regions.placed import Placed, usual_size
 from lrbench.backends.regions.spans import clustered, fixed
 from lrbench.backends.regions.tokens import Tokens
-from lrbench.errors import SpecError, Unsupported
+from lrbench.errors import Unsupported
 
 Plan = Literal["fixed", "logsparse", "axial-row", "axial-vertical", "axial-horizontal", "mixture", "learnable"]
 AXIAL = ("axial-row", "axial-vertical", "axial-horizontal", "mixture")
@@ -48,7 +48,7 @@ POOLED = ("fixed", "logsparse", "axial-vertical", "axial-horizontal", "mixture",
 DECAY = 0.999  # of the running means that are centroids, as in the Routing Transformer
 
 
-class Combiner(HeadMixer):
+class Combiner(Placed):
     """Full attention by regions. None stands for a default; an option of other plans is refused.
 
     Args:
@@ -110,20 +110,6 @@ class Combiner(HeadMixer):
         self.set_up_row_key(plan == "axial-row" and row_key != "none")
         self.set_up_clusters()
 
-    def only_for(self, option: str, value: object, *plans: str) -> None:
-        """Refuse an option that the plan has no use for."""
-        if value is not None and self.plan not in plans:
-            raise SpecError(
-                f"option {option} is {value!r}, and plan {self.plan} has no use for it",
-                f"leave {option} out, or choose plan {' or '.join(plans)}",
-            )
-
-    def size(self, option: str, value: int | None, usual: int, *plans: str) -> int:
-        """A number of tokens or clusters."""
-        self.only_for(option, value, *plans)
-        check_option(option, value, value is None or value >= 1, "of at least 1")
-        return usual if value is None else value
-
     def set_up_abstraction(self, deepsets: bool) -> None:
         """W of queries and W of keys, if there are any."""
         width = self.cfg.head_dim
@@ -157,11 +143,6 @@ class Combiner(HeadMixer):
             return [f"a width of {self.width} for inputs of at most {longest} tokens: full attention"]
         return []
 
-    @property
-    def front(self) -> int:
-        """Unseen places before a readout token, for the next one to start a row."""
-        return -self.cfg.readout % self.width if self.plan in AXIAL else 0
-
     def before_step(self) -> None:
         """Move centroids to the means of the keys that were put to them since the last step."""
         if self.plan != "learnable" or self.pending is None:
@@ -172,38 +153,11 @@ class Combiner(HeadMixer):
         self.centroids.copy_(torch.where(count > 0, moved, self.centroids))
         self.pending = None
 
-    def forward(
-        self, x: Float[Tensor, "rows seq dim"], *, mask: Bool[Tensor, "rows seq"] | None = None
-    ) -> Float[Tensor, "rows seq dim"]:
-        """Bring the first real token to the front, project, attend, and bring it back."""
-        if mask is not None:
-            start = mask.to(torch.uint8).argmax(1, keepdim=True)
-            x = rolled(x.masked_fill(~mask[..., None], 0.0), start)  # 0 · nan is nan
-            mask = rolled(mask[..., None], start)[..., 0]
-        q, k, v = (self.split(linear(x)) for linear in (self.query, self.key, self.value))
-        y = self.out(self.attend(q, k, v, mask, x).transpose(1, 2).flatten(-2))
-        return y if mask is None else rolled(y, -start)
-
-    def attend(
-        self,
-        q: Float[Tensor, "rows heads seq head_dim"],
-        k: Float[Tensor, "rows heads seq head_dim"],
-        v: Float[Tensor, "rows heads seq head_dim"],
-        mask: Bool[Tensor, "rows seq"] | None,
-        x: Float[Tensor, "rows seq dim"] | None = None,
-    ) -> Float[Tensor, "rows heads seq head_dim"]:
-        """Mix v by the plan. Places count from the first token; x is the layer's input, where a plan reads it."""
-        seq, q = q.shape[2], q * self.cfg.head_dim**-0.5
-        asking = q if self.pool_query is None else self.pool_query(q).relu()
-        offering = k if self.pool_key is None else self.pool_key(k).relu()
-        seen = torch.ones(1, seq, dtype=torch.bool, device=q.device) if mask is None else mask
-        t = Tokens(q, k, v, asking, offering, seen[:, None], self.cfg.dropout if self.training else 0.0)
-        mixed = self.planned(t, x, mask is not None)[:, :, :seq]
-        return mixed if mask is None else mixed.masked_fill(~mask[:, None, :, None], 0.0)
-
     def planned(self, t: Tokens, x: Tensor | None, padded: bool) -> Float[Tensor, "rows heads padded head_dim"]:
         """The plan at work."""
         causal = self.cfg.causal
+        if self.pool_query is not None and self.pool_key is not None:
+            t = t._replace(asking=self.pool_query(t.q).relu(), offering=self.pool_key(t.k).relu())
         if self.plan == "fixed":
             return fixed(t, self.span, causal, self.own)
         if self.plan == "logsparse":
@@ -257,16 +211,3 @@ class Combiner(HeadMixer):
         place = cluster.transpose(0, 1).flatten(1, 2)[..., None].expand_as(both)
         sums = both.new_zeros(self.cfg.heads, self.buckets, both.shape[-1]).scatter_add_(1, place, both)
         self.pending = sums if self.pending is None else self.pending + sums
-
-
-def usual_size(longest: int) -> int:
-    """The power of two nearest √n, by its exponent."""
-    return 2 ** int(math.log2(longest) / 2 + 0.5)
-
-
-def rolled(x: Float[Tensor, "rows seq width"] | Tensor, start: Int[Tensor, "rows 1"]) -> Tensor:
-    """Each row turned, so that what was at its `start` comes first."""
-    rows, seq = x.shape[:2]
-    places = (torch.arange(seq, device=x.device) + start) % seq
-    flat = places + seq * torch.arange(rows, device=x.device)[:, None]
-    return x.flatten(0, 1).index_select(0, flat.flatten()).unflatten(0, (rows, seq))
