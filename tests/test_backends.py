@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from oracles import Reference, classic, combiner, gated, pairs, recurrent
+from oracles import Reference, classic, combiner, gated, pairs, recurrent, sparse
 from torch import Tensor
 
 from lrbench import attention, testing
@@ -77,6 +77,18 @@ ORACLES: dict[str, list[Oracle]] = {
             ("mixture", {"width": 19, "abstraction": "deepsets"}),
             ("mixture", {"width": 10, "mixture": "average"}),
             ("learnable", {"span": 9, "buckets": 5}),
+        )
+    ],
+    "sparse": [
+        Oracle({"pattern": pattern, **options}, sparse.reference)
+        for pattern, options in (
+            ("fixed", {}),
+            ("fixed", {"span": 12}),
+            ("fixed", {"span": 1}),
+            ("logsparse", {}),
+            ("axial", {}),
+            ("axial", {"width": 10}),
+            ("axial", {"width": 152}),
         )
     ],
     "transformer-xl": [

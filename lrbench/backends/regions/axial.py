@@ -2,8 +2,9 @@
 
 Every token sees its own row directly. `row_major` has each other whole row as a region, seen through the token's
 column. `crossed` sees the own column directly too, and has as regions, `vertical`, the parts of each other column above
-and below the own row; or, `horizontal`, the parts of each other row left and right of the own column; or both. Causal,
-the own row ends at the token, columns and parts of columns above the own row are left, and rows before the own one.
+and below the own row; or, `horizontal`, the parts of each other row left and right of the own column; or both; or none.
+Causal, the own row ends at the token, columns and parts of columns above the own row are left, and rows before the own
+one.
 
 With n rows of m columns, time and memory are (n · m) · (n + m) times a small number.
 """

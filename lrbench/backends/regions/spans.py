@@ -1,4 +1,4 @@
-"""Own span directly, every other span as a region: of the sequence as it is, or sorted by cluster.
+"""Own span directly, every other span as a region, or by its last token: in the sequence's order, or the clusters'.
 
 Time and memory n · (span + n / span).
 """
@@ -7,14 +7,27 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lrbench.backends.regions.tokens import Tokens, chances, dropped, others, summarised, upto
+from lrbench.backends.regions.tokens import Regions, Tokens, chances, dropped, others, summarised, upto
 
 
 def fixed(t: Tokens, span: int, causal: bool, own: bool = False) -> Float[Tensor, "rows heads padded head_dim"]:
     """Spans of consecutive tokens. With `own` the own span is among the regions as well."""
     t = t.padded(span).folded(span)
-    blocks, device = t.q.shape[2], t.q.device
-    regions = summarised(t)
+    return beside(t, summarised(t), causal, own)
+
+
+def ends(t: Tokens, span: int, causal: bool) -> Float[Tensor, "rows heads padded head_dim"]:
+    """Of every other span its last token and no more, which is nothing where that is padding."""
+    t = t.padded(span).folded(span)
+    last = Regions(t.k[..., -1, :], t.v[..., -1, :], t.seen[..., -1])
+    return beside(t, last, causal, dropout=t.dropout)
+
+
+def beside(
+    t: Tokens, regions: Regions, causal: bool, own: bool = False, dropout: float = 0.0
+) -> Float[Tensor, "rows heads padded head_dim"]:
+    """One softmax over the own span and what stands for the others; `dropout` is on the weights of these."""
+    blocks, span, device = *t.q.shape[2:4], t.q.device
     visible = torch.ones(span, span, dtype=torch.bool, device=device) if not causal else upto(span, device)
     near = t.seen[..., None, :] & visible
     rest = upto(blocks, device, 1) if causal else others(blocks, device) | own
@@ -25,7 +38,8 @@ def fixed(t: Tokens, span: int, causal: bool, own: bool = False) -> Float[Tensor
     ]
     weights = chances(torch.cat(scores, -1), torch.cat([near, far], -1))
     inside, outside = weights.split([span, blocks], -1)
-    return (dropped(inside, t.dropout) @ t.v).flatten(2, 3) + outside.flatten(2, 3) @ regions.value
+    elsewhere = dropped(outside, dropout).flatten(2, 3) @ regions.value
+    return (dropped(inside, t.dropout) @ t.v).flatten(2, 3) + elsewhere
 
 
 def clustered(
