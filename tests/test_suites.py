@@ -1,15 +1,22 @@
 """Suites: several grids and studies in one file, and what a command makes of them."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from conftest import TOY, Called
 
-from lrbench import plan, runner, scaleplan, scalestudy
+from lrbench import catalog, plan, runner, scaleplan, scalestudy
+from lrbench.backends.performer import Performer
+from lrbench.cli import costs
 from lrbench.errors import SpecError
+from lrbench.models import heads
+from lrbench.plan import Cell
+from lrbench.registry import backends
 from lrbench.specs import Grid, ScaleGrid, Suite, parse
 
 TWO = f"""\
@@ -128,3 +135,93 @@ def test_what_is_wrong_with_a_later_study_is_told_before_the_first(
     grids = [ScaleGrid(models=[name], lengths=[128], device="cpu") for name in ("full", "nobody")]
     with pytest.raises(SpecError):
         scalestudy.run_each(grids, scalestudy.Request(tmp_path, tmp_path))
+
+
+# what is shipped
+
+
+def unlike(grids: list[Grid]) -> list[Cell]:
+    """The cells of the first seed."""
+    return [cell for grid in grids for cell in plan.cells(grid.model_copy(update={"seeds": 1}), Path("out"))]
+
+
+@pytest.mark.parametrize("name", catalog.names("configs"))
+def test_every_model_of_a_shipped_suite_can_be_built_at_its_sizes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Performer, "draw", lambda self: None)  # numbers, where there are only shapes
+    for cell in unlike(catalog.suite(name).grid):
+        spec = cell.spec
+        with torch.device("meta"):
+            model = heads.build(backends.load(spec.attention), spec.task, spec.model, spec.data.length)
+        assert all(parameter.numel() for parameter in model.parameters())
+    for study in catalog.suite(name).scale:
+        assert all(backends.load(backends.spec(model)) for model in scaleplan.expanded(study.models))
+
+
+@pytest.mark.parametrize("name", [name for name in catalog.names("configs") if name.startswith("paper-")])
+def test_suites_of_papers_run_their_recipes(name: str) -> None:
+    cells = unlike(catalog.suite(name).grid)
+    assert {cell.spec.preset for cell in cells} == {"paper"}
+    assert {cell.spec.dtype for cell in cells} == {"fp32"}
+    changed = {line.split(" is ")[0] for cell in cells for line in cell.deviations}
+    assert changed <= {"model.layers", "data.length", "train.batch"}
+    for cell in cells:  # as many tokens a step as on the card
+        card = catalog.task(cell.spec.task.name).presets["paper"]
+        assert cell.spec.train.batch * cell.spec.data.length == card.train.batch * card.data.length
+
+
+def test_the_arena_of_the_papers_is_whole() -> None:
+    cells = unlike(catalog.suite("paper-lra").grid)
+    tasks = {"listops", "text", "retrieval", "image", "pathfinder32", "pathx"}
+    assert {cell.spec.task.name for cell in cells} == tasks
+    for task in tasks:
+        names = {cell.spec.attention.name for cell in cells if cell.spec.task.name == task}
+        assert names == set(backends.shipped())
+
+
+def test_rows_of_axial_plans_are_those_of_the_pictures() -> None:
+    found = {
+        (cell.spec.task.name, cell.spec.attention.settings["width"])
+        for name in ("paper-lra", "paper-density")
+        for cell in unlike(catalog.suite(name).grid)
+        if "width" in cell.spec.attention.settings
+    }
+    arena = {("image", 32), ("pathfinder32", 32), ("pathx", 128)}
+    photographs = {("cifar10-density", 96), ("imagenet64-density", 192), ("imagenet64-box-density", 192)}
+    assert found == arena | photographs
+
+
+# what it would cost
+
+
+def test_a_dry_run_has_a_line_for_each_task_and_model_and_a_total(call: Callable[..., Called]) -> None:
+    code, out, err = call("run", "--suite", "paper-lra", "--dry-run")
+    assert code == 0, err
+    lines = out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert sum(line.startswith("  full ") for line in lines) == 6  # tasks
+    assert len([line for line in lines if re.match(r"  \S+ +5 ", line)]) == 6 * len(backends.shipped()) + 6
+    assert "420 cells" in out and "at 100 TFLOP/s sustained: 378 hours" in out
+
+
+def test_the_total_is_that_of_all_seeds() -> None:
+    cells = plan.cells(Grid(models=["full"], tasks=["text"], preset="paper", seeds=4), Path("out"))
+    (one,) = plan.cells(Grid(models=["full"], tasks=["text"], preset="paper"), Path("out"))
+    cost = plan.cost(one.spec)
+    seconds = 4 * cost.flops / 1e14
+    assert costs.total(cells).startswith(
+        f"4 cells, {4 * cost.train_tokens:.2g} tokens, {4 * cost.flops / 1e15:.2g} PFLOP"
+    )
+    assert f"sustained: {costs.hours(seconds)}" in costs.total(cells)
+    assert (costs.hours(3600 * 1234.4), costs.hours(1800)) == ("1,234 hours", "0.5 hours")
+
+
+def test_precisions_do_not_share_a_line() -> None:
+    grids = [Grid(models=["full"], tasks=["text"], dtype=dtype) for dtype in ("fp32", "bf16")]  # type: ignore[arg-type]
+    groups = costs.grouped([cell for grid in grids for cell in plan.cells(grid, Path("out"))])
+    assert [len(cells) for models in groups.values() for cells in models.values()] == [1, 1]
+
+
+def test_a_long_name_of_a_model_has_a_line_of_its_own(call: Callable[..., Called]) -> None:
+    long = "compressive[segment=150,memory=75,compressed=75]"
+    code, out, _ = call("run", "-m", f"full,{long}", "-t", "listops", "--dry-run")
+    assert code == 0 and f"\n  {long}\n" in out and max(map(len, out.splitlines())) <= 80

@@ -14,7 +14,7 @@ from lrbench.errors import SpecError
 if TYPE_CHECKING:
     from lrbench.plan import Cell
     from lrbench.runner import Options, Result
-    from lrbench.specs import Grid, RunSpec
+    from lrbench.specs import Grid
 
 TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
 
@@ -163,54 +163,13 @@ def _tracker(name: str | None) -> str | None:
 
 
 def _dry_run(cells: "Sequence[Cell]", as_json: bool) -> int:
-    from rich.console import Console
-    from rich.table import Table
-
-    from lrbench import plan
+    from lrbench.cli import costs
 
     if as_json:
-        rows = [
-            {
-                "run_id": c.run_id,
-                "folder": str(c.folder),
-                **vars(plan.cost(c.spec)),
-                "spec": c.spec.model_dump(mode="json"),
-            }
-            for c in cells
-        ]
-        print(json.dumps(rows, indent=1))
-        return 0
-    table = Table(box=None, padding=(0, 2, 0, 0), title_justify="left")
-    for name in ("task", "preset", "model", "seed"):
-        table.add_column(name, overflow="fold")
-    for name in ("steps", "tokens", "PFLOP", "memory"):
-        table.add_column(name, justify="right")
-    for cell in cells:
-        table.add_row(*_costs(cell.spec))
-    console = Console()
-    console.print(table)
-    console.print(
-        f"{len(cells)} cells; nothing was run. Upper bounds: every sequence at full length, full attention, and for"
-        " memory weights, optimiser and one forward pass.",
-        highlight=False,
-    )
+        costs.print_json(cells)
+    else:
+        costs.print_table(cells)
     return 0
-
-
-def _costs(spec: "RunSpec") -> list[str]:
-    from lrbench import plan
-
-    cost = plan.cost(spec)
-    return [
-        spec.task.name,
-        spec.preset,
-        spec.attention.label.replace("[", r"\["),
-        str(spec.seed),
-        f"{spec.train.steps:,}",
-        f"{cost.train_tokens:.2g}",
-        f"{cost.flops / 1e15:.2g}",
-        f"{cost.memory_bytes / 2**30:.1f} GiB",
-    ]
 
 
 def _print(results: "Sequence[Result]", settings: "Options", as_json: bool) -> None:
