@@ -38,7 +38,7 @@ def _record(told: Told, evidence: Evidence, machine: str) -> ClaimRecord:
     verdict = together([part.verdict for part in parts])
     reason = claim.not_here or "; ".join(dict.fromkeys(part.reason for part in parts if part.reason))
     return ClaimRecord(
-        **claim.model_dump(include={"id", "statement", "published", "source", "condition", "required"}),
+        **claim.model_dump(include={"id", "statement", "published", "source", "tag", "condition", "required"}),
         paper=told.paper,
         verdict=verdict,
         reason=reason,

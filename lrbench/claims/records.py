@@ -41,6 +41,7 @@ class ClaimRecord(Frozen):
     statement: str
     published: str
     source: str
+    tag: str  # of the published figures: verified, secondary or none
     condition: str
     required: bool
     verdict: Verdict

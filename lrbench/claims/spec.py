@@ -163,7 +163,8 @@ class Claim(Frozen):
     id: str
     statement: str  # in our words, as something that can be measured
     published: str  # what the text has for it: figures, or none
-    source: str  # where it says so, with how far that was verified
+    source: str  # where it says so
+    tag: Literal["verified", "secondary", "none"]  # the figures were read in the text, or second-hand; or there are none
     condition: str = ""  # under which the parts are measured here
     required: bool = False  # whether a contradiction is a fault of this suite
     parts: list[Any] = []  # of `Part`, by their quantity

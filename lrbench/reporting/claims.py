@@ -67,7 +67,8 @@ def tables(found: Sequence[ClaimRecord]) -> Iterator[Table]:
 
 def _title(record: ClaimRecord) -> str:
     must = ", must hold" if record.required else ""
-    return f"{record.id} · {record.verdict}{must} · {record.statement} Published: {record.published}"
+    told = " (second-hand)" if record.tag == "secondary" else ""
+    return f"{record.id} · {record.verdict}{must} · {record.statement} Published: {record.published}{told}."
 
 
 def _rows(record: ClaimRecord) -> list[list[Cell]]:
