@@ -60,6 +60,17 @@ def test_limits_see_values_without_their_activation(monkeypatch):
     assert gating.limits().value > 0.1
 
 
+def test_limits_see_a_gate_alone_that_is_wrong(monkeypatch):
+    real = gated.Gate.forward
+    monkeypatch.setattr(gated.Gate, "forward", staticmethod(lambda ctx, gate, mixed: real(ctx, 2 * gate, mixed)))
+    assert gating.limits().value > 0.1
+
+
+def test_limits_see_attention_alone_that_is_wrong(monkeypatch):
+    monkeypatch.setattr(gated, "rotated", lambda x, at=None: x)
+    assert gating.limits().value > 0.1
+
+
 def test_limits_see_a_residual_that_is_missing(monkeypatch):
     real = gated.GatedUnit.closed
     monkeypatch.setattr(
@@ -78,6 +89,15 @@ def test_parts_see_a_global_mean_over_other_counts(causal, monkeypatch):
     real = chunks.over
     monkeypatch.setattr(chunks, "over", lambda q, counts: real(q, counts + 1))
     assert gating.parts_add(causal=causal).value > 1e-3
+
+
+@pytest.mark.parametrize("part", ["local", "global"])
+def test_parts_see_one_that_is_another_when_alone(part, monkeypatch):
+    real = flash.Flash.mix
+    monkeypatch.setattr(
+        flash.Flash, "mix", lambda self, *given: real(self, *given) * (2 if self.parts_of == part else 1)
+    )
+    assert gating.parts_add().value > 0.1
 
 
 def test_parts_see_a_chunk_too_many_in_causal_sums(monkeypatch):
@@ -207,7 +227,7 @@ class Timed(Counted):
 
     def key_averages(self, *args: Any, **more: Any) -> Any:
         fused = "aten::_scaled_dot_product_flash_attention_for_cpu"
-        times = {"aten::mm": 30, fused: 20, "aten::mul": 25, "MmBackward0": 15, "mm": 10}
+        times = {"aten::mm": 30, fused: 20, "aten::mul": 25, "MmBackward0": 15, "mine::mm": 10}
         return [SimpleNamespace(key=name, self_cpu_time_total=time) for name, time in times.items()]
 
 
@@ -246,7 +266,9 @@ def test_the_profiler_writes_nothing_to_stderr(capfd):
     ],
 )
 def test_steps_are_the_forward_pass(model, tokens):
-    assert streaming.gap(model=model, tokens=tokens).value < ROUNDING
+    found = streaming.gap(model=model, tokens=tokens)
+    assert found.value < ROUNDING
+    assert tokens is None or f" {tokens} a step" in found.detail
 
 
 @pytest.mark.parametrize("tokens", [1, 3, None])
