@@ -34,10 +34,14 @@ lint: $(READY) ## style, types, who imports whom, and that every YAML file parse
 	$(BIN)/lint-imports
 	$(BIN)/python -c 'import pathlib, yaml; [yaml.safe_load(p.read_bytes()) for d in ("tasks", "configs", ".github") for p in pathlib.Path(d).rglob("*.y*ml")]'
 
-reproduce: $(READY) ## run the suite configs/reproduce.yaml on the CPU; records and report.html in results/reproduce
+# the report is written and compared with what was measured before, whatever became of the claims
+reproduce: $(READY) ## run the suite configs/reproduce.yaml and its claims on the CPU; records and report.html in results/reproduce
 	$(BIN)/lrbench run --suite reproduce --device cpu --workers 2 --out results/reproduce
-	$(BIN)/lrbench scale --suite reproduce --out results/reproduce
-	$(BIN)/lrbench report results/reproduce --out results/reproduce/report.html
+	code=0; \
+	$(BIN)/lrbench claims --suite reproduce --workers 2 --out results/reproduce || code=$$?; \
+	$(BIN)/lrbench report results/reproduce --out results/reproduce/report.html || code=$$?; \
+	$(BIN)/lrbench compare results/reference/cpu results/reproduce --fail-on regression || code=$$?; \
+	exit $$code
 
 bench: $(READY) $(PEERS) ## time the harness, all backends beside other packages, and the measuring core: hours, quiet machine
 	$(BIN)/python bench/run.py

@@ -37,9 +37,9 @@ _Key = tuple[str, str, str]  # task, preset, model
 class Line:
     """One thing that both may have. `old` and `new` are means; the change is new - old, of time and memory a factor."""
 
-    what: str  # task and preset, or study
+    what: str  # task and preset, study, or claims
     model: str
-    measure: MetricName | Cost
+    measure: MetricName | Cost | Literal["claim"]
     verdict: Verdict
     reason: str = ""
     old: float | None = None
@@ -58,8 +58,9 @@ class Line:
 
     @property
     def metric(self) -> MetricName | None:
-        """The metric that its values are of; None of time and memory."""
-        return None if self.measure == "time" or self.measure == "memory" else self.measure
+        """The metric that its values are of; None of time, memory and claims."""
+        measure = self.measure
+        return None if measure == "time" or measure == "memory" or measure == "claim" else measure
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Started once a device: trainings that are cut off and resumed, and ones that are not. Dropout needs the generators."""
+"""Started once a device: trainings that are cut off and resumed, and ones that are not. Dropout needs generators."""
 
 import json
 import sys

@@ -164,7 +164,9 @@ class Claim(Frozen):
     statement: str  # in our words, as something that can be measured
     published: str  # what the text has for it: figures, or none
     source: str  # where it says so
-    tag: Literal["verified", "secondary", "none"]  # the figures were read in the text, or second-hand; or there are none
+    tag: Literal[
+        "verified", "secondary", "none"
+    ]  # figures read in the text, or second-hand; or none
     condition: str = ""  # under which the parts are measured here
     required: bool = False  # whether a contradiction is a fault of this suite
     parts: list[Any] = []  # of `Part`, by their quantity

@@ -22,7 +22,7 @@ def command(
     as_json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> int:
-    """Compare two sets of results: scores on the same seeds, time and memory against length.
+    """Compare two sets of results: scores on the same seeds, time and memory against length, claims.
 
     Each line is better, worse, no difference, undecided, or not comparable and why.
 
@@ -31,6 +31,8 @@ def command(
     from rich.console import Console
 
     from lrbench import compare
+    from lrbench.claims.compared import compare_claims
+    from lrbench.claims.records import load as claims
     from lrbench.quantities import parse_share
     from lrbench.records import load, strict
     from lrbench.reporting import changes
@@ -45,6 +47,7 @@ def command(
             raise SpecError(f"{place}: no such folder", "name two results folders")
     lines = compare.compare_runs(load([old]), load([new]), share)
     lines += compare.compare_studies(old.expanduser(), new.expanduser(), share)
+    lines += compare_claims(*(claims([place.expanduser()]) for place in (old, new)))
     if not lines:
         raise SpecError(f"no records in {old} and {new}", "make some: lrbench run -m full -t listops --preset tiny")
     worse = compare.regressions(lines)

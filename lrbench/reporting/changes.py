@@ -13,6 +13,7 @@ from rich.text import Text
 from lrbench import metrics
 from lrbench.compare import Line, Verdict
 from lrbench.reporting import tables
+from lrbench.reporting.claims import number
 
 COLUMNS = ("model", "old", "new", "change", "95 % interval", "n", "verdict")
 NUMBERS = frozenset({"old", "new", "change", "n"})
@@ -61,6 +62,8 @@ def markdown(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _title(line: Line) -> str:
+    if line.measure == "claim":
+        return "claims"
     return f"{line.what}: {metrics.unit(line.metric) if line.metric else line.measure}"
 
 
@@ -92,4 +95,6 @@ def _shown(line: Line, value: float | None) -> str:
     """A value as tables have that metric, or a factor of time or memory."""
     if value is None:
         return "–"
+    if line.measure == "claim":
+        return number(value)
     return metrics.shown(line.metric, value) if line.metric else f"×{value:.3f}"
