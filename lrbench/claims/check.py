@@ -5,9 +5,9 @@ from datetime import datetime, timezone
 from typing import Any
 
 from lrbench._version import __version__
-from lrbench.claims import files, runs, scaling
+from lrbench.claims import runs, scaling
 from lrbench.claims.evidence import Evidence, Progress, Request, gather
-from lrbench.claims.files import Told
+from lrbench.claims.files import Suites, Told, select
 from lrbench.claims.measured import Measured, Unknown
 from lrbench.claims.measuring import question
 from lrbench.claims.records import ClaimRecord, PartRecord, write
@@ -22,8 +22,9 @@ def check(asked: Sequence[str], request: Request, progress: Progress) -> list[Cl
     Raises:
         SpecError: a file of claims or a suite is wrong; nothing was run.
     """
-    told = files.select(asked)
-    evidence = gather((part for each in told for part in each.claim.parts), request, progress)
+    suites = Suites(request.options.out)
+    told = select(asked, suites)
+    evidence = gather((part for each in told for part in each.claim.parts), suites, request, progress)
     machine = fingerprint()
     where = f"{machine.cpu_model or 'unknown processor'}, torch {machine.torch}"
     found = [_record(each, evidence, where) for each in told]

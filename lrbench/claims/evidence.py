@@ -5,8 +5,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from lrbench import catalog, records, runner, scalestudy
-from lrbench.claims import files, measuring
+from lrbench import records, runner, scalestudy
+from lrbench.claims import measuring
+from lrbench.claims.files import Suites
 from lrbench.claims.measured import Measured, Unknown
 from lrbench.claims.spec import Measure, Part, Scaling, Side, sides
 from lrbench.errors import Missing
@@ -60,7 +61,7 @@ class Evidence:
         return _known(self.measures[measuring.question(part).key])
 
 
-def gather(parts: Iterable[Part], request: Request, progress: Progress) -> Evidence:
+def gather(parts: Iterable[Part], suites: Suites, request: Request, progress: Progress) -> Evidence:
     """Read what is there and make the rest: measures first, then studies, which want the machine alone, then runs.
 
     Raises:
@@ -70,30 +71,31 @@ def gather(parts: Iterable[Part], request: Request, progress: Progress) -> Evide
     questions = [measuring.question(part) for part in parts if isinstance(part, Measure)]
     found.measures.update(measuring.answers(questions, request.options, request.run, progress.measure))
     for suite in dict.fromkeys(part.suite for part in parts if isinstance(part, Scaling)):
-        found.studies[suite] = _study(suite, request, progress)
+        found.studies[suite] = _study(suite, suites, request, progress)
     asked = dict.fromkeys(side for part in parts for side in sides(part))
     for suite in dict.fromkeys(side.suite for side in asked):
-        found.runs.update(_runs([side for side in asked if side.suite == suite], request, progress))
+        cells = {side: suites.cells(side) for side in asked if side.suite == suite}
+        found.runs.update(_runs(cells, request, progress))
     return found
 
 
-def _study(suite: str, request: Request, progress: Progress) -> scalestudy.Measured | Unknown:
-    plan = files.study(suite, request.options.out)
+def _study(suite: str, suites: Suites, request: Request, progress: Progress) -> scalestudy.Measured | Unknown:
     if not request.run:
-        return scalestudy.finished(plan) or NOBODY
+        return scalestudy.finished(suites.study(suite)) or NOBODY
     options = request.options
     asked = scalestudy.Request(options.out, options.cache, resume=options.resume)
     try:
         with progress.curves() as listener:
-            (measured,) = scalestudy.run_each(catalog.suite(suite).scale, asked, listener)
+            (measured,) = scalestudy.run_each(suites.suite(suite).scale, asked, listener)
     except Missing as error:
         return Unknown(error.message)
     return measured
 
 
-def _runs(asked: list[Side], request: Request, progress: Progress) -> dict[Side, Mapping[int, RunRecord] | Unknown]:
+def _runs(
+    cells: Mapping[Side, list[Cell]], request: Request, progress: Progress
+) -> dict[Side, Mapping[int, RunRecord] | Unknown]:
     """All sides of one suite in one go."""
-    cells = {side: files.cells(side, request.options.out) for side in asked}
     together = [cell for group in cells.values() for cell in group]
     if not request.run:
         read = {cell.run_id: records.read(cell.folder / "record.json") for cell in together}
@@ -102,7 +104,7 @@ def _runs(asked: list[Side], request: Request, progress: Progress) -> dict[Side,
             with progress.cells() as listener:
                 results = runner.run_cells(together, request.options, listener)
         except Missing as error:
-            return {side: Unknown(error.message) for side in asked}
+            return {side: Unknown(error.message) for side in cells}
         read = {result.cell.run_id: result.record for result in results}
     if any(record is not None and record.status == "interrupted" for record in read.values()):
         raise KeyboardInterrupt

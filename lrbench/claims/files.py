@@ -1,6 +1,6 @@
 """Finds and reads files of claims; what is wrong in one is told with file, claim and field."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from lrbench.errors import LrbenchError, SpecError, UnknownName, nearest
 from lrbench.plan import Cell
 from lrbench.registry import backends
 from lrbench.scaleplan import StudyPlan
-from lrbench.specs import parse, read_yaml
+from lrbench.specs import Suite, parse, read_yaml
 
 NAMES = ("a", "b", "c", "d")  # of the sides of a part
 
@@ -24,13 +24,72 @@ class Told(NamedTuple):
     claim: Claim
 
 
-def select(asked: Sequence[str]) -> list[Told]:
+class Suites:
+    """The runs and studies of suites as they would go into a results folder, each suite read once."""
+
+    def __init__(self, out: Path) -> None:
+        self._out = out
+        self._read: dict[str, Suite] = {}
+        self._cells: dict[tuple[str, str], list[Cell]] = {}
+        self._studies: dict[str, StudyPlan] = {}
+
+    def suite(self, name: str) -> Suite:
+        """The suite itself."""
+        if name not in self._read:
+            self._read[name] = catalog.suite(name)
+        return self._read[name]
+
+    def study(self, suite: str) -> StudyPlan:
+        """The one scaling study of a suite.
+
+        Raises:
+            SpecError: it has none, or several, or may run on any device.
+        """
+        if suite not in self._studies:
+            found = [each for grid in self.suite(suite).scale for each in scaleplan.studies(grid, self._out)]
+            if len(found) != 1:
+                raise SpecError(
+                    f"suite: {suite} has {len(found)} scaling studies", "a claim stands on a suite with one"
+                )
+            if found[0].grid.device == "auto":
+                raise SpecError(f"suite: {suite} leaves the device of its study open", "name it: device: cpu")
+            self._studies[suite] = found[0]
+        return self._studies[suite]
+
+    def cells(self, side: Side) -> list[Cell]:
+        """The runs of a side, one a seed.
+
+        Raises:
+            SpecError: its suite has no such runs, or has them in two ways.
+        """
+        name = label(side.model)
+        found = [
+            cell
+            for cell in self._of(side.suite, side.grid)
+            if cell.spec.attention.label == name and cell.spec.task.name == side.task
+        ]
+        where = f"{side.suite}, grid {side.grid!r}" if side.grid else side.suite
+        if not found:
+            raise SpecError(f"suite: in {where}, {side.model} on {side.task} is not run", "name another suite or grid")
+        if len({cell.spec.seed for cell in found}) < len(found):
+            raise SpecError(f"suite: in {where}, {side.model} on {side.task} is run in several ways", "name its grids")
+        return found
+
+    def _of(self, suite: str, grid: str) -> list[Cell]:
+        """All runs of a suite's grids of a name."""
+        if (suite, grid) not in self._cells:
+            grids = [each for each in self.suite(suite).grid if each.name == grid]
+            self._cells[suite, grid] = [cell for each in grids for cell in plan.cells(each, self._out)]
+        return self._cells[suite, grid]
+
+
+def select(asked: Sequence[str], suites: Suites) -> list[Told]:
     """Claims by their ids, by `required`, or `all` of them, in the order of their ids.
 
     Raises:
         SpecError: a file of claims is faulty; UnknownName: nobody claims that.
     """
-    known = read_all()
+    known = read_all(suites)
     wanted = set[str]()
     for word in asked:
         if word in ("all", "required"):
@@ -42,7 +101,7 @@ def select(asked: Sequence[str]) -> list[Told]:
     return [known[name] for name in sorted(wanted, key=in_order)]
 
 
-def read_all() -> dict[str, Told]:
+def read_all(suites: Suites) -> dict[str, Told]:
     """Every claim that can be found, by id.
 
     Raises:
@@ -50,14 +109,14 @@ def read_all() -> dict[str, Told]:
     """
     found: dict[str, Told] = {}
     for path in catalog.claim_files():
-        for told in read(path):
+        for told in read(path, suites):
             if told.claim.id in found:
                 raise SpecError(f"{catalog.shown(path)}: claim {told.claim.id} stands twice", "give each its own id")
             found[told.claim.id] = told
     return found
 
 
-def read(path: Path) -> list[Told]:
+def read(path: Path, suites: Suites) -> list[Told]:
     """The claims of one file.
 
     Raises:
@@ -66,21 +125,21 @@ def read(path: Path) -> list[Told]:
     where = catalog.shown(path)
     page = parse(ClaimFile, read_yaml(path), where)
     return [
-        Told(page.paper, _claim(found, f"{where}: {found.get('id', f'claims.{number}')}"))
+        Told(page.paper, _claim(found, suites, f"{where}: {found.get('id', f'claims.{number}')}"))
         for number, found in enumerate(page.claims)
     ]
 
 
-def _claim(found: dict[str, Any], where: str) -> Claim:
+def _claim(found: dict[str, Any], suites: Suites, where: str) -> Claim:
     claim = parse(Claim, found, where)
-    parts = [_part(part, f"{where}: parts.{number}") for number, part in enumerate(claim.parts)]
+    parts = [_part(part, suites, f"{where}: parts.{number}") for number, part in enumerate(claim.parts)]
     return claim.model_copy(update={"parts": parts})
 
 
-def _part(found: Any, where: str) -> Part:
+def _part(found: Any, suites: Suites, where: str) -> Part:
     """A part by its quantity. Sides may be a model alone; what all of them have in common may stand once."""
     if not isinstance(found, dict):
-        raise SpecError(f"{where}: expected fields, found {type(found).__name__}")
+        raise SpecError(f"{where}: expected fields, found {type(found).__name__}", "begin with quantity: …")
     quantity = found.get("quantity")
     if quantity not in QUANTITIES:
         raise SpecError(f"{where}: quantity: unknown quantity {quantity!r}", nearest(str(quantity), list(QUANTITIES)))
@@ -94,24 +153,28 @@ def _part(found: Any, where: str) -> Part:
                 found[name] = {**shared, **own}
     part = parse(kind, found, where)
     try:
-        _check(part)
+        _check(part, suites)
     except LrbenchError as error:
         raise SpecError(f"{where}: {error.message}", error.hint) from None
     return part
 
 
-def _check(part: Part) -> None:
+def _check(part: Part, suites: Suites) -> None:
     """Whether suites hold what a part stands on, and a measure is there. Nothing is loaded."""
     if isinstance(part, Measure):
         measure.check(part.by, part.options)
+        for option in ("model", "against", "attention", "models"):
+            named = part.options.get(option, [])
+            for model in named if isinstance(named, list) else [named]:
+                label(model)
     if isinstance(part, Scaling):
         asked = [part.model, getattr(part, "against", part.model)]
-        there = [point.attention.label for point in study(part.suite, Path()).points]
+        there = [point.attention.label for point in suites.study(part.suite).points]
         for model in asked:
             if label(model) not in there:
                 raise SpecError(f"model: suite {part.suite} does not scale {model!r}", nearest(model, sorted({*there})))
     for side in sides(part):
-        cells(side, Path())
+        suites.cells(side)
 
 
 def label(model: str) -> str:
@@ -121,38 +184,3 @@ def label(model: str) -> str:
         UnknownName: there is no such backend.
     """
     return backends.spec(model).label
-
-
-def study(suite: str, out: Path) -> StudyPlan:
-    """The one scaling study of a suite.
-
-    Raises:
-        SpecError: it has none, or several.
-    """
-    found = [each for grid in catalog.suite(suite).scale for each in scaleplan.studies(grid, out)]
-    if len(found) != 1:
-        raise SpecError(f"suite: {suite} has {len(found)} scaling studies", "a claim stands on a suite with one")
-    if found[0].grid.device == "auto":
-        raise SpecError(f"suite: {suite} leaves the device of its study open", "name it: device: cpu")
-    return found[0]
-
-
-def cells(side: Side, out: Path) -> list[Cell]:
-    """The runs of a side, one a seed.
-
-    Raises:
-        SpecError: its suite has no such runs, or has them in two ways.
-    """
-    name = label(side.model)
-    grids = [grid for grid in catalog.suite(side.suite).grid if grid.name == side.grid]
-    found = [list(_of(plan.cells(grid, out), name, side.task)) for grid in grids]
-    found = [group for group in found if group]
-    if len(found) != 1:
-        count = "not run" if not found else "run in more than one way"
-        where = f"{side.suite}, grid {side.grid!r}" if side.grid else side.suite
-        raise SpecError(f"suite: in {where}, {side.model} on {side.task} is {count}", "name another suite or grid")
-    return found[0]
-
-
-def _of(found: Sequence[Cell], name: str, task: str) -> Iterator[Cell]:
-    return (cell for cell in found if cell.spec.attention.label == name and cell.spec.task.name == task)

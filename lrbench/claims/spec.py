@@ -164,9 +164,7 @@ class Claim(Frozen):
     statement: str  # in our words, as something that can be measured
     published: str  # what the text has for it: figures, or none
     source: str  # where it says so
-    tag: Literal[
-        "verified", "secondary", "none"
-    ]  # figures read in the text, or second-hand; or none
+    tag: Literal["verified", "secondary", "none"]  # figures read in the text, or second-hand; or none
     condition: str = ""  # under which the parts are measured here
     required: bool = False  # whether a contradiction is a fault of this suite
     parts: list[Any] = []  # of `Part`, by their quantity
