@@ -1,4 +1,4 @@
-"""Started once a device: trainings that are cut off and resumed, and ones that are not. Dropout needs generators."""
+"""Started once a device: trainings that are cut off and resumed, and ones that are not. Dropout draws numbers."""
 
 import json
 import sys
@@ -56,10 +56,8 @@ def cut_and_whole(name: str, changes: dict[str, Any]) -> list[dict[str, Any]]:
     again = trainer("cut")
     resumed = again.fit()
     assert undisturbed is not None and resumed is not None
-    return [
-        {**outcome.metrics.model_dump(), "notes": each.notes}
-        for outcome, each in ((undisturbed, whole), (resumed, again))
-    ]
+    runs = (undisturbed, whole), (resumed, again)
+    return [{**outcome.metrics.model_dump(), "notes": each.notes} for outcome, each in runs]
 
 
 main()
