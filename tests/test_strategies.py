@@ -111,14 +111,15 @@ class TestPieces:
     @pytest.mark.parametrize("kind", ["classify", "match", "answer"])
     def test_of_what_cannot_be_cut_only_short_examples_are_drawn(self, kind: Any) -> None:
         rows = words().train
-        pool = strategies.pool(rows, kind, 12)
-        short = [index for index in range(len(rows)) if rows.lengths[index] <= 12]
-        assert 0 < len(short) < len(rows) and len(pool) == len(short)
-        assert pool.lengths.tolist() == rows.lengths[short].tolist() and max(pool.lengths) <= 12
+        length = int(np.sort(rows.lengths)[8])  # one has exactly that many
+        pool = strategies.pool(rows, kind, length)
+        short = [index for index in range(len(rows)) if rows.lengths[index] <= length]
+        assert 8 < len(short) < len(rows) and len(pool) == len(short)
+        assert pool.lengths.tolist() == rows.lengths[short].tolist() and max(pool.lengths) == length
         assert pool.labels.tolist() == rows.labels[short].tolist()
         for place, index in enumerate(short):
             assert (pool[place].views[0] == rows[index].views[0]).all()
-        drawn = strategies.drawn(pool, np.array([2, 0]), kind, 12)
+        drawn = strategies.drawn(pool, np.array([2, 0]), kind, length)
         assert [drawn[0].label, drawn[1].label] == [pool.labels[2], pool.labels[0]]
         assert strategies.pool(rows, kind, None) is rows
 
@@ -188,7 +189,7 @@ class TestStages:
         assert trainer.notes == ["trained on examples of at most 5 tokens until step 4"]
 
     def test_a_stage_may_take_all_steps(self, tmp_path: Path) -> None:
-        spec = self.spec(**{"train.stages": [{"length": 4, "steps": 8}]})
+        spec = self.spec(**{"train.stages": [{"length": 4, "steps": 8}, {"length": 9, "patience": 1}]})
         assert {each[2] for each in self.updates(spec, words(shortest=20), tmp_path / "a")} == {4}
         _, trainer = finished(spec, words(), tmp_path / "b")
         assert trainer.notes == ["trained on pieces of 4 tokens until step 8"]
@@ -448,12 +449,12 @@ class TestEarlyStopping:
     ) -> None:
         """A plateau of a stage with a patience ends the stage, not the training."""
         stages = [{"length": 6, "patience": 2}]
-        trainer = self.trainer(toy_spec, toy_data, tmp_path, patience=1, stages=stages)
-        steps = scripted(trainer, [0.5, 0.4, 0.4, 0.6, 0.5])
-        assert trainer.fit() is not None and steps == [3, 6, 9, 12, 15]
+        trainer = self.trainer(toy_spec, toy_data, tmp_path, patience=3, stages=stages)
+        steps = scripted(trainer, [0.5, 0.4, 0.4, 0.4, 0.4, 0.4, 0.9])
+        assert trainer.fit() is not None and steps == [3, 6, 9, 12, 15, 18]
         assert trainer.notes == [
             "trained on examples of at most 6 tokens until step 9",
-            "stopped at step 15 of 30: no better score in 1 evaluations",
+            "stopped at step 18 of 30: no better score in 3 evaluations",
         ]
 
     def test_it_stops_in_a_stage_of_so_many_steps_too(
