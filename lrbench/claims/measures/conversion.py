@@ -17,7 +17,7 @@ def kept(
     attention: str = "longformer[window=16]",
     layers: int = 2,
     length: int = 128,
-    steps: int = 120,
+    steps: int = 300,
     seeds: int = 3,
 ) -> Measured:
     """Share of what training won, in loss, that is there right after conversion of all layers, without an update.

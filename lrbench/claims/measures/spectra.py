@@ -12,7 +12,7 @@ from lrbench.models import heads
 
 
 @torch.no_grad()
-def share(*, energy: float = 0.9, layers: int = 4, length: int = 128, steps: int = 200, examples: int = 16) -> Measured:
+def share(*, energy: float = 0.9, layers: int = 4, length: int = 128, steps: int = 300, examples: int = 16) -> Measured:
     """The share k / n of singular values that hold so much of the energy, the sum of their squares, of maps.
 
     A mean over heads and layers of a model that fills in masked bytes from both sides; the interval is over examples.

@@ -25,7 +25,7 @@ from lrbench.train.batches import Batch, collate
 from lrbench.train.loop import Trainer, accelerator
 from lrbench.train.scores import loss_sum
 
-REVIEWS, BATCH, SCORED = 1200, 16, 64  # of text, rows of an update, rows of validation and test
+REVIEWS, BATCH, SCORED = 1200, 8, 32  # of text, rows of an update, rows of validation and test
 
 
 class Trained(NamedTuple):
@@ -88,7 +88,7 @@ def loss(model: heads.Model, rows: Batch) -> float:
 
 def _spec(task: str, layers: int, length: int, steps: int, seed: int) -> RunSpec:
     sizes = {"layers": layers, "dim": 64, "heads": 4, "mlp_dim": 128, "positions": "rotary"}
-    recipe = {"steps": steps, "batch": BATCH, "lr": 2e-3, "warmup_steps": steps // 10, "clip": 1.0, "eval_every": steps}
+    recipe = {"steps": steps, "batch": BATCH, "lr": 3e-3, "warmup_steps": steps // 10, "clip": 1.0, "eval_every": steps}
     data = {"length": length, "examples": [steps * BATCH, SCORED, SCORED]}
     sections: dict[str, dict[str, Any]] = {"model": sizes, "train": recipe, "data": data}
     sets = {f"{section}.{name}": value for section, fields in sections.items() for name, value in fields.items()}
