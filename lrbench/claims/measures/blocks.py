@@ -28,7 +28,7 @@ def against_gather(
     """
     cfg = LayerConfig(dim=heads * head_dim, heads=heads, head_dim=head_dim, max_len=length)
     with seeded(0):
-        mixer = backends.get(f"local[window={window}]").cls(cfg, window=window)
+        mixer = backends.get("local").cls(cfg, window=window)
         parts = torch.randn(4, 1, heads, length, head_dim)
 
     def by_index(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -88,7 +88,8 @@ def loss(model: heads.Model, rows: Batch) -> float:
 
 def _spec(task: str, layers: int, length: int, steps: int, seed: int) -> RunSpec:
     sizes = {"layers": layers, "dim": 64, "heads": 4, "mlp_dim": 128, "positions": "rotary"}
-    recipe = {"steps": steps, "batch": BATCH, "lr": 3e-3, "warmup_steps": steps // 10, "clip": 1.0, "eval_every": steps}
+    recipe = {"steps": steps, "batch": BATCH, "lr": 3e-3, "schedule": "cosine", "warmup_steps": steps // 10}
+    recipe |= {"clip": 1.0, "eval_every": steps}
     data = {"length": length, "examples": [steps * BATCH, SCORED, SCORED]}
     sections: dict[str, dict[str, Any]] = {"model": sizes, "train": recipe, "data": data}
     sets = {f"{section}.{name}": value for section, fields in sections.items() for name, value in fields.items()}
