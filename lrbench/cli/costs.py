@@ -33,13 +33,13 @@ def print_table(cells: Sequence[Cell]) -> None:
     groups = grouped(cells)
     widest = max(len(label) for models in groups.values() for label in models)
     width = min(max(widest, len("model")), LABEL)
-    typer.echo(_line("model", "seeds", "steps", "tokens", "PFLOP", "GiB", width=width))
+    typer.echo(_line(width, "model", "seeds", "steps", "tokens", "PFLOP", "GiB"))
     for title, models in groups.items():
         typer.echo(f"\n{title}")
         for label, same in models.items():
             if len(label) > width:
                 typer.echo(f"  {label}")
-            typer.echo(_line(label if len(label) <= width else "", *_figures(same), width=width))
+            typer.echo(_line(width, label if len(label) <= width else "", *_figures(same)))
     typer.echo(f"\n{total(cells)}")
 
 
@@ -89,5 +89,6 @@ def _figures(same: Sequence[Cell]) -> list[str]:
     ]
 
 
-def _line(label: str, seeds: str, steps: str, tokens: str, flops: str, memory: str, width: int) -> str:
+def _line(width: int, label: str, *figures: str) -> str:
+    seeds, steps, tokens, flops, memory = figures
     return f"  {label:<{width}} {seeds:>5} {steps:>8} {tokens:>8} {flops:>8} {memory:>6}"
