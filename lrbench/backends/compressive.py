@@ -125,7 +125,7 @@ class Compressive(TransformerXL):
         return Past(compact.masked_fill(~some[..., None], 0.0), None if out.seen is None else some)
 
     def lost(self, out: Past, compact: Past, read: Read) -> Float[Tensor, ""] | None:
-        """How far attention to the compressed form is from that to the rows: a mean over real queries, then rows."""
+        """How far attention to the compressed form is from that to the rows: a mean over queries, then rows."""
         if self.compress is None or not self.training:
             return None
         with torch.no_grad():
@@ -135,7 +135,8 @@ class Compressive(TransformerXL):
         squares = (after - before).to(ops.wide(after.dtype)).square().mean((1, 3))  # rows seq
         if read.mask is None:
             return self.weight * squares.mean()
-        return self.weight * (squares.masked_fill(~read.mask, 0.0).sum(1) / read.mask.sum(1).clamp(min=1)).mean()
+        # a segment that padding fills up is one that would end early without it, and loses nothing
+        return self.weight * (squares.mean(1) * read.mask.all(1)).mean()
 
     def content(
         self,
