@@ -1,9 +1,11 @@
 """A task's data as its card and a resolved spec ask for them: load, check, describe."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from lrbench.errors import Missing, SpecError
 from lrbench.loaders.base import DataRequest, Example, Hub, TaskData
@@ -15,7 +17,7 @@ from lrbench.specs import DataSpec, Task
 
 @dataclass(frozen=True)
 class TaskSource:
-    """Where a task's examples come from. Loaders may add `verify` and `describe` to their `load`, in the same file."""
+    """Where a task's examples come from. Beside `load`, a loader may have `verify`, and `describe` or a `reader`."""
 
     task: Task
     spec: DataSpec
@@ -66,10 +68,12 @@ class TaskSource:
         own = self._beside("verify")
         return [*stored, *(own(data, self.request, **self._options()) if own else common_checks(data, self.request))]
 
-    def describe(self, example: Example) -> str:
-        """An example for people."""
-        own = self._beside("describe")
-        return own(example) if own else f"{[view.tolist() for view in example.views]}\nanswer: {example.label}"
+    @cached_property
+    def describe(self) -> Callable[[Example], str]:
+        """Writes an example for people. Where that takes more than the example, the loader has a `reader`."""
+        if reader := self._beside("reader"):
+            return cast(Callable[[Example], str], reader(self.request))
+        return self._beside("describe") or _plain
 
     def picture(self, tokens: Any) -> Any:
         """An array of pixels, y, x and perhaps colour, if the task's sequences are images; else None."""
@@ -81,3 +85,7 @@ class TaskSource:
 
     def _beside(self, name: str) -> Any:
         return getattr(sys.modules[load_loader(self.task.loader).__module__], name, None)
+
+
+def _plain(example: Example) -> str:
+    return f"{[view.tolist() for view in example.views]}\nanswer: {example.label}"

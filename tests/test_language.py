@@ -4,6 +4,7 @@ import gzip
 import json
 import math
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -185,6 +186,18 @@ class TestWords:
         assert data.test[0].views[0].tolist() == [1, 2, 0, 0, 2, 0], (
             "what train lacks is <unk>, a line that is empty counts"
         )
+
+    def test_people_read_words_and_lines(self, tmp_path: Path) -> None:
+        asked = request(self.lines(tmp_path), "wikitext103")
+        read = words.reader(asked)
+        data = words.load(asked, tmp_path / "cache")
+        assert read(data.train[0]) == "the cat\n<eos> the dog <unk> <eos>"
+        assert read(data.test[0]) == "the <unk>\n<eos> <unk> <eos>"
+
+    def test_the_command_shows_words(self, tmp_path: Path, call: Callable[..., Called]) -> None:
+        flags = ["--data", self.lines(tmp_path / "text"), "--set", "data.length=4", "-n", 1]
+        code, out, err = call("data", "show", "wikitext103", "--preset", "tiny", *flags)
+        assert code == 0 and out.rstrip().endswith("the <unk>\n<eos>"), err
 
     @genuine("wikitext-2")
     def test_the_published_count_of_words(self) -> None:

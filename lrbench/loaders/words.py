@@ -6,8 +6,7 @@ number of examples, in windows, is the most that is taken.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from math import exp
 from pathlib import Path
@@ -17,7 +16,7 @@ import numpy as np
 
 from lrbench.errors import SpecError
 from lrbench.loaders import hub, markov, ngrams, texts
-from lrbench.loaders.base import SPLITS, DataRequest, Split, TaskData
+from lrbench.loaders.base import SPLITS, DataRequest, Example, Split, TaskData
 from lrbench.loaders.blocks import Block
 from lrbench.loaders.cache import prepared
 from lrbench.loaders.checks import Check, sequence_checks
@@ -47,17 +46,19 @@ def load(request: DataRequest, cache: Path, *, stride: int | None = None) -> Tas
     if source == "stand-in":
         notes += ["the words are of a Markov chain of letters: a stand-in, of which scores say nothing"]
         content |= {"generator": markov.GENERATOR, "seed": request.seed}
-        read = partial(_generated, request)
     elif source == "hub":
         notes += hub.notes(request)
         content |= {"reader": READER, **hub.content(request)}
-        read = partial(_from_hub, request)
     else:
-        corpus = texts.find(request.source)
-        content |= {"reader": READER, "files": digest_of(corpus.files)}
-        read = partial(_read, corpus)
-    found = prepared(cache, request.name, content, lambda: _blocks(request, step, read()), _measure)
+        content |= {"reader": READER, "files": digest_of(texts.find(request.source).files)}
+    found = prepared(cache, request.name, content, lambda: _blocks(request, step, _text(request)), _measure)
     return task_data(found, source, request.limit, _measure, notes)
+
+
+def reader(request: DataRequest) -> Callable[[Example], str]:
+    """How people read an example: as words and lines. Takes another look at the text, as ids alone are kept of it."""
+    words = list(vocabulary(split_words(_text(request)["train"])))
+    return lambda example: " ".join(words[place] for place in example.views[0]).replace(f" {END} ", "\n")
 
 
 def verify(data: TaskData, request: DataRequest, **options: Any) -> list[Check]:
@@ -89,6 +90,13 @@ def _blocks(request: DataRequest, stride: int, lines: Lines) -> Iterator[tuple[s
         text = np.fromiter((ids.get(word, unknown) for word in split_words(lines[name])), np.int32)
         cut = windows([text], request.length, request.length if name == "train" else stride)
         yield from ((name, block) for block in blocks(cut, most))
+
+
+def _text(request: DataRequest) -> Lines:
+    source = source_of(request, "stand-in", "hub", "local")
+    if source == "stand-in":
+        return _generated(request)
+    return _from_hub(request) if source == "hub" else _read(texts.find(request.source))
 
 
 def _generated(request: DataRequest) -> Lines:
