@@ -7,7 +7,7 @@ PEERS := .peers/.ready
 # two test processes share the cores, so each keeps to one thread
 TEST_PROCESSES ?= 2
 
-.PHONY: help setup test lint reproduce bench clean
+.PHONY: help setup test lint reproduce bench gpu-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ bench: $(READY) $(PEERS) ## time the harness, all backends beside other packages
 	-$(PEERS_BIN)/python bench/backends.py bars
 	$(BIN)/python bench/backends.py all
 	$(BIN)/python bench/acceptance.py
+
+gpu-check: $(READY) ## what one GPU says of all this, in eight minutes at most; figures in results/reference/gpu
+	$(BIN)/python bench/gpu_check.py --device cuda
 
 # the packages that ours are measured beside, in an environment of their own
 $(PEERS): bench/peers.txt constraints.txt pyproject.toml

@@ -124,7 +124,7 @@ def compared(model: str = "full", **errors: float) -> dict[str, Any]:
     [
         ([compared()], 0, "passed"),
         ([compared(), compared("flash", weights=0.06)], 0, "failed"),
-        ([compared(output=math.nan)], 0, "failed"),
+        ([compared(weights=math.nan)], 0, "failed"),
         ([compared(input=math.inf)], None, "failed"),
         ([{"model": "full", "dtype": "fp16", "bound": 0.01, "error": "RuntimeError: no kernel"}], 0, "failed"),
         ([compared()], None, "cut short"),
@@ -268,12 +268,12 @@ def test_a_wrong_attention_is_found_wanting(
     ]
     assert all(gpu_check.worst(line) <= line["bound"] for line in lines)
     full = gpu_work.backends.load(gpu_work.backends.spec("full")).cls
-    plain = full.forward
-    monkeypatch.setattr(
-        full,
-        "forward",
-        lambda self, x, **rest: plain(self, x, **rest) * (1.1 if gpu_work.torch.is_autocast_enabled("cpu") else 1),
-    )
+    right, torch = full.forward, gpu_work.torch
+
+    def wrong(self: Any, x: Any, **rest: Any) -> Any:
+        return right(self, x, **rest) * (1.1 if torch.is_autocast_enabled("cpu") else 1.0)
+
+    monkeypatch.setattr(full, "forward", wrong)
     gpu_work.precision("cpu", quick=True)
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [gpu_check.worst(line) <= line["bound"] for line in lines] == [False, False, True]
