@@ -34,6 +34,7 @@ class Live:
         self._tasks: dict[str, tuple[Cell, TaskID]] = {}
         self._all = self._bars.add_task("getting ready", total=None, said="")
         self._total = self._ended = 0
+        self._noted: set[str] = set()
 
     def __enter__(self) -> "Live":
         self._bars.start()
@@ -82,7 +83,9 @@ class Live:
         name = f"{spec.task.name} · {spec.attention.label} · seed {spec.seed}"
         self._console.print(escape(f"[{self._ended}/{self._total}] {name}: {outcome}{reason}{seconds}"))
         for note in record.notes:
-            self._console.print(escape(f"    note: {note}"))
+            if note not in self._noted:  # most cells of a grid say the same
+                self._noted.add(note)
+                self._console.print(escape(f"    note: {note}"))
 
 
 def last_lines(path: Path) -> list[dict[str, float]]:
