@@ -11,7 +11,7 @@ from conftest import TOY, Called
 from test_report import record
 from test_scale_cli import Stub, stub  # noqa: F401
 
-from lrbench.claims import files, measure, runs, scaling
+from lrbench.claims import files, questions, runs, scaling
 from lrbench.claims.measured import Measured, Unknown, exact
 from lrbench.claims.spec import Expected, Exponent, Gap, GapOfGaps, Growth, Longest, Ratio, Score, Seconds, Side
 from lrbench.claims.verdicts import Verdict, judge, together
@@ -198,7 +198,7 @@ class TestCommand:
         assert call("claims", "T1")[0] == 0
         code, out, _ = call("claims", "T1", "T2")
         assert code == 1 and out.count("contradicted") >= 4 and "must hold" in out
-        assert max(map(len, out.splitlines())) <= 80
+        assert max(map(len, out.splitlines())) <= 80 and "published: nothing" in out
 
     def test_runs_are_trained_once_and_their_ids_told(
         self, call: Callable[..., Called], mine: Path, tmp_path: Path
@@ -326,7 +326,7 @@ class TestBadFiles:
 
 
 def test_measures_are_found_without_being_imported() -> None:
-    known = measure.known()
+    known = questions.known()
     assert known["weights.least_weight"] == {"model", "causal"} and len(known) >= 20
     assert not any(name.rpartition(".")[2].startswith("_") for name in known)
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from lrbench._version import __version__
 from lrbench.claims import runs, scaling
+from lrbench.claims.answers import question
 from lrbench.claims.evidence import Evidence, Progress, Request, gather
 from lrbench.claims.files import Suites, Told, select
 from lrbench.claims.measured import Measured, Unknown
-from lrbench.claims.measuring import question
 from lrbench.claims.records import ClaimRecord, PartRecord, write
 from lrbench.claims.spec import Measure, Part, Scaling, sides
 from lrbench.claims.verdicts import judge, together

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from lrbench import records, runner, scalestudy
-from lrbench.claims import measuring
+from lrbench.claims import answers
 from lrbench.claims.files import Suites
 from lrbench.claims.measured import Measured, Unknown
 from lrbench.claims.spec import Measure, Part, Scaling, Side, sides
@@ -33,7 +33,7 @@ class Progress:
 
     cells: Callable[[], AbstractContextManager[runner.Listener]]
     curves: Callable[[], AbstractContextManager[StudyListener]]
-    measure: Callable[[str, float | None], None]  # told of each measure that begins, and how many seconds it took
+    measure: answers.Told  # of each measure that is done, and after how many seconds
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Evidence:
 
     def measure(self, part: Measure) -> Measured:
         """What a measure found. Raises `Unknown`."""
-        return _known(self.measures[measuring.question(part).key])
+        return _known(self.measures[answers.question(part).key])
 
 
 def gather(parts: Iterable[Part], suites: Suites, request: Request, progress: Progress) -> Evidence:
@@ -68,8 +68,8 @@ def gather(parts: Iterable[Part], suites: Suites, request: Request, progress: Pr
         SpecError: a suite is wrong. KeyboardInterrupt: what was finished is kept.
     """
     parts, found = list(parts), Evidence()
-    questions = [measuring.question(part) for part in parts if isinstance(part, Measure)]
-    found.measures.update(measuring.answers(questions, request.options, request.run, progress.measure))
+    questions = [answers.question(part) for part in parts if isinstance(part, Measure)]
+    found.measures.update(answers.given(questions, request.options, request.run, progress.measure))
     for suite in dict.fromkeys(part.suite for part in parts if isinstance(part, Scaling)):
         found.studies[suite] = _study(suite, suites, request, progress)
     asked = dict.fromkeys(side for part in parts for side in sides(part))

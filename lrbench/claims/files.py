@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lrbench import catalog, plan, scaleplan
-from lrbench.claims import measure
+from lrbench.claims import questions
 from lrbench.claims.records import in_order
 from lrbench.claims.spec import QUANTITIES, Claim, ClaimFile, Measure, Paper, Part, Scaling, Side, sides
 from lrbench.errors import LrbenchError, SpecError, UnknownName, nearest
@@ -162,7 +162,7 @@ def _part(found: Any, suites: Suites, where: str) -> Part:
 def _check(part: Part, suites: Suites) -> None:
     """Whether suites hold what a part stands on, and a measure is there. Nothing is loaded."""
     if isinstance(part, Measure):
-        measure.check(part.by, part.options)
+        questions.check(part.by, part.options)
         for option in ("model", "against", "attention", "models"):
             named = part.options.get(option, [])
             for model in named if isinstance(named, list) else [named]:

@@ -77,7 +77,7 @@ def _progress(quiet: bool) -> "Progress":
 
     console = Console(stderr=True, quiet=quiet, highlight=False)
 
-    def measure(by: str, seconds: float | None) -> None:
+    def measure(by: str, seconds: float) -> None:
         console.print(f"{by}: measured after {seconds:.0f} s")
 
     return Progress(cells=lambda: Live(quiet), curves=lambda: Curves(quiet), measure=measure)

@@ -67,8 +67,11 @@ def tables(found: Sequence[ClaimRecord]) -> Iterator[Table]:
 
 def _title(record: ClaimRecord) -> str:
     must = ", must hold" if record.required else ""
-    told = " (second-hand)" if record.tag == "secondary" else ""
-    return f"{record.id} · {record.verdict}{must} · {record.statement} Published: {record.published}{told}."
+    return f"{record.id} · {record.verdict}{must} · {record.statement} Published: {_published(record)}."
+
+
+def _published(record: ClaimRecord) -> str:
+    return record.published + (" (second-hand)" if record.tag == "secondary" else "")
 
 
 def _rows(record: ClaimRecord) -> list[list[Cell]]:
@@ -108,6 +111,7 @@ def render(found: Sequence[ClaimRecord]) -> Iterator[RenderableType]:
         yield Text.assemble(
             (f"{record.id} ", "bold"), (record.verdict + must, COLOURS[record.verdict]), f"  {record.statement}"
         )
+        yield Padding(Text(f"published: {_published(record)}", style="dim"), (0, 0, 0, 2))
         if not record.parts:
             yield Padding(Text(f"not run here: {record.reason}", style="dim"), (0, 0, 0, 2))
             continue

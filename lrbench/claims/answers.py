@@ -6,8 +6,8 @@ from concurrent.futures import Future, wait
 from pathlib import Path
 from time import monotonic
 
-from lrbench.claims.measure import Question
 from lrbench.claims.measured import Measured, Unknown
+from lrbench.claims.questions import Question
 from lrbench.claims.records import FOLDER
 from lrbench.claims.spec import Measure
 from lrbench.executors.base import Died, Job
@@ -16,8 +16,8 @@ from lrbench.files import write_atomic
 from lrbench.records import dumps
 from lrbench.runner import Options
 
-ENTRY = "lrbench.claims.measure:execute"
-Told = Callable[[str, float | None], None]
+ENTRY = "lrbench.claims.questions:execute"
+Told = Callable[[str, float], None]
 
 
 def question(part: Measure) -> Question:
@@ -25,7 +25,7 @@ def question(part: Measure) -> Question:
     return Question(by=part.by, options=part.options)
 
 
-def answers(
+def given(
     questions: Sequence[Question], options: Options, run: bool, told: Told
 ) -> Iterator[tuple[str, Measured | Unknown]]:
     """Each question's key with its answer, kept or new."""
