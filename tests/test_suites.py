@@ -200,7 +200,7 @@ def test_a_dry_run_has_a_line_for_each_task_and_model_and_a_total(call: Callable
     assert max(map(len, lines)) <= 80
     assert sum(line.startswith("  full ") for line in lines) == 6  # tasks
     assert len([line for line in lines if re.match(r"  \S+ +5 ", line)]) == 6 * len(backends.shipped()) + 6
-    assert "420 cells" in out and "at 100 TFLOP/s sustained: 378 hours" in out
+    assert "450 cells" in out and "at 100 TFLOP/s sustained: 405 hours" in out
 
 
 def test_the_total_is_that_of_all_seeds() -> None:
