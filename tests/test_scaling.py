@@ -311,6 +311,8 @@ def test_the_longest_length_within_a_budget() -> None:
     assert longest_within(40e6, measured, {4096: 64e6}) == (2048, 4096, 3238, False)
     assert longest_within(40e6, measured, {}) == (2048, None, 3238, True)
     assert longest_within(1e9, measured, {}) == (2048, None, 4096, True)
+    flat = {1024: 1e7, 2048: 1e7 * (1 + 1e-9)}
+    assert longest_within(1e9, flat, {}) == (2048, None, 4096, True), "at a constant number of tokens"
     assert longest_within(1e5, measured, {}) == (None, 512, None, False)
 
 

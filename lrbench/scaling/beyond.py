@@ -78,5 +78,7 @@ def longest_within(budget: float, measured: Mapping[int, float], predicted: Mapp
         return Longest(length, None, None, False)
     fit = loglog(below[-2:], [known[n] for n in below[-2:]])
     farthest = max(FARTHEST * length, last)
-    estimate = farthest if fit.exponent <= 0 else int((budget / fit.factor) ** (1 / fit.exponent))
-    return Longest(length, None, min(estimate, farthest), True)
+    # a curve that hardly rises would end at a length that no float holds
+    if fit.factor * farthest**fit.exponent <= budget:
+        return Longest(length, None, farthest, True)
+    return Longest(length, None, int((budget / fit.factor) ** (1 / fit.exponent)), True)
