@@ -125,8 +125,9 @@ class TestFiles:
 
         monkeypatch.setattr(datasets.DownloadManager, "download", download)
         data = retrieval.load(replace(SMALL, source="hub"), tmp_path / "cache")
-        assert asked[0] == "hf://datasets/OpenNLPLab/lra/aan/new_aan_pairs.train.tsv"
-        assert data.source == "hub" and len(data.test) == 3 and "unknown revision" in data.notes[0]
+        revision = SMALL.hub.revision
+        assert asked[0] == f"hf://datasets/OpenNLPLab/lra@{revision}/aan/new_aan_pairs.train.tsv"
+        assert data.source == "hub" and len(data.test) == 3 and f"revision {revision}" in data.notes[0]
 
 
 class TestModel:
