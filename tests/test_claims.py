@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -376,6 +377,17 @@ class TestStudies:
         assert ratio("every", least=1).value == pytest.approx(min(by_hand.values()), rel=0.02)
         with pytest.raises(Unknown, match="not measured at 8192"):
             ratio(8192, most=1)
+
+    def test_the_longest_is_the_longest_with_an_interval(self, study: Any) -> None:
+        def once(point: Any) -> Any:
+            if point.length < 4096 or point.control:
+                return point
+            return point.model_copy(update={"time_ms": point.time_ms.model_copy(update={"rounds": [[1.0]]})})
+
+        cut = replace(study, points=[once(point) for point in study.points])
+        asked = part(Ratio, model="full[impl=math]", against="linear")
+        assert scaling.measured(asked, study).detail == "at length 4096"
+        assert scaling.measured(asked, cut).detail == "at length 2048"
 
     def test_growth_is_the_difference_of_exponents(self, study: Any) -> None:
         asked = part(Growth, model="full[impl=math]", against="linear", of="memory")

@@ -39,10 +39,14 @@ def exponent(part: Exponent, study: Study) -> Measured:
 
 
 def ratio(part: Ratio, study: Study) -> Measured:
-    """At one length; of `every` length the one that is nearest to a bound or farthest beyond it."""
+    """At one length; of `every` length the one that is nearest to a bound or farthest beyond it.
+
+    The longest is the longest that was measured more than once, if any was: one measurement has no interval.
+    """
     found = _estimates(part, study)
     if part.at == "longest":
-        length = max(found)
+        known = [length for length, estimate in found.items() if not math.isnan(estimate.low)]
+        length = max(known or found)
     elif part.at == "every":
         length = _worst(part, found)
     elif part.at in found:

@@ -60,7 +60,7 @@ class Exponent(Scaling):
 
 
 class Ratio(Scaling):
-    """Cost of the model over that of `against`: at a length, at the longest one, or the largest of all lengths."""
+    """Cost of the model over that of `against`: at a length, at the longest with an interval, or the worst of all."""
 
     quantity: Literal["ratio"]
     against: str
