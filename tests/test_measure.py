@@ -553,6 +553,20 @@ def test_a_race_that_stays_imprecise_says_so() -> None:
     assert time_flags(times["local"], 0.05) == ["precision_missed"]
 
 
+def test_who_fails_in_a_first_block_leaves_no_empty_generation() -> None:
+    calls = []
+
+    def take(key: str) -> float:
+        calls.append(key)
+        if key == "local" and calls.count(key) == 3:  # after the first call and the warm-up
+            raise Failure("oom", "no more")
+        return 1.0
+
+    times = race(Clockwork(take), PAIR).run()  # type: ignore[arg-type]
+    assert times["local"].failure is not None and times["local"].rounds == []
+    assert times["full"].median_ms == 1.0
+
+
 def test_a_race_without_time_is_one_generation() -> None:
     times = race(Clockwork(lambda key: 1.0), PAIR, least=3, most=9, budget_s=0.0).run()  # type: ignore[arg-type]
     assert [len(rounds) for rounds in times["local"].rounds] == [1]

@@ -165,7 +165,10 @@ class Race:
         try:
             action()
         except Failure as failure:
-            self.times[key].failure = failure
+            times = self.times[key]
+            times.failure = failure
+            if times.rounds and not times.rounds[-1]:
+                times.rounds.pop()  # it failed in its first block: a generation of none has no median
 
     def _warm(self, key: str, workers: dict[str, Child], call_s: dict[str, float]) -> None:
         worker = self._children.start(WORKER, self._specs[key].model_dump(mode="json"), self._limits)
