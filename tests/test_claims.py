@@ -127,6 +127,12 @@ class TestRuns:
         part = Score(quantity="score", a=SIDES["a"], above="majority", expect=FREE)
         assert runs.measured(part, found(a=[50, 60])).value == pytest.approx(0.55 - 0.17)
 
+    def test_a_baseline_that_is_not_there_is_no_zero(self) -> None:
+        part = Score(quantity="score", a=SIDES["a"], above="majorty", expect=FREE)
+        with pytest.raises(Unknown, match="no baseline 'majorty', known: majority, root operator") as caught:
+            runs.measured(part, found(a=[50, 60]))
+        assert caught.value.broken
+
     def test_seconds_are_a_ratio(self) -> None:
         part = Seconds(quantity="seconds", a=SIDES["a"], b=SIDES["b"], expect=FREE)
         ratio = runs.measured(part, found(a=[10, 20], b=[20, 40]))
@@ -431,6 +437,17 @@ class TestCompared:
 
         (line,) = compare_claims([claimed(*old)], [claimed(*new)])
         assert line.verdict == verdict
+
+    def test_parts_of_one_label_are_all_compared(self) -> None:
+        from lrbench.claims.compared import compare_claims
+
+        def both(second: Verdict) -> Any:
+            one, other = claimed(0.9, 1.1, "reproduced"), claimed(1.9, 2.1, second)
+            again = other.parts[0].model_copy(update={"asked": {"model": "full"}})
+            return one.model_copy(update={"parts": [*one.parts, again]})
+
+        lines = list(compare_claims([both("reproduced")], [both("reproduced")]))
+        assert [line.old for line in lines] == [1.0, 2.0]
 
     def test_what_one_side_alone_has_is_told(self) -> None:
         from lrbench.claims.compared import compare_claims

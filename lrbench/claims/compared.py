@@ -10,7 +10,9 @@ from lrbench.claims.measured import Measured
 from lrbench.claims.records import ClaimRecord, PartRecord
 from lrbench.claims.verdicts import Verdict
 from lrbench.compare import SIDES, Line
+from lrbench.records import dumps
 
+Key = tuple[str, str, str]  # claim, label, and what was asked for: a claim may have one label twice
 RANKS: dict[Verdict, int] = {"contradicted": 0, "inconclusive": 1, "reproduced": 2}
 
 
@@ -25,21 +27,19 @@ def compare_claims(old: Sequence[ClaimRecord], new: Sequence[ClaimRecord]) -> It
         yield _compared(key, before.get(key), after.get(key))
 
 
-def _parts(records: Sequence[ClaimRecord]) -> Iterator[tuple[tuple[str, str], PartRecord]]:
+def _parts(records: Sequence[ClaimRecord]) -> Iterator[tuple[Key, PartRecord]]:
     for record in records:
         for part in record.parts:
             if part.measured is not None:
-                yield (record.id, part.label), part
+                yield (record.id, part.label, dumps([part.quantity, part.asked])), part
 
 
-def _compared(key: tuple[str, str], there: PartRecord | None, here: PartRecord | None) -> Line:
+def _compared(key: Key, there: PartRecord | None, here: PartRecord | None) -> Line:
     line = Line("claims", f"{key[0]}, {key[1]}", "claim", "no difference")
     if there is None or here is None or there.measured is None or here.measured is None:
         return replace(line, verdict="not comparable", reason=f"only in the {SIDES[here is not None]}")
     old, new = there.measured, here.measured
     line = replace(line, old=old.value, new=new.value, low=new.low, high=new.high, n=new.n)
-    if there.asked != here.asked or there.quantity != here.quantity:
-        return replace(line, verdict="not comparable", reason="it was asked for otherwise")
     if there.verdict == here.verdict or "contradicted" not in (there.verdict, here.verdict):
         return line
     told = f"{there.verdict}, now {here.verdict}"

@@ -4,6 +4,7 @@ A measure is named `file.function`, a public function of a file in `lrbench.clai
 """
 
 import ast
+import functools
 import hashlib
 import importlib
 import json
@@ -23,7 +24,6 @@ class Question(Frozen):
 
     by: str
     options: dict[str, Any] = {}
-    threads: int = 1
 
     @property
     def key(self) -> str:
@@ -37,13 +37,14 @@ def execute(payload: str) -> str:
     import torch
 
     question = Question.model_validate_json(payload)
-    torch.set_num_threads(question.threads)
+    torch.set_num_threads(1)  # measures run side by side
     file, _, function = question.by.partition(".")
     found = getattr(importlib.import_module(f"lrbench.claims.measures.{file}"), function)(**question.options)
     assert isinstance(found, Measured)
     return found.model_dump_json()
 
 
+@functools.cache
 def known() -> dict[str, set[str]]:
     """Every measure with its options, read without importing any."""
     return {

@@ -1,12 +1,11 @@
 """Quantities of training runs: scores, gaps between models on the same seeds, seconds, parameters."""
 
-import math
 from collections.abc import Callable, Mapping
 
+from lrbench.claims.intervals import averaged, geometric
 from lrbench.claims.measured import Measured, Unknown, exact
 from lrbench.claims.spec import Gap, GapOfGaps, Of, Parameters, Part, Score, Seconds, Side
 from lrbench.records import RunRecord
-from lrbench.stats import over_seeds
 
 Seeds = Mapping[int, RunRecord]
 Found = Callable[[Side], Seeds]  # the good runs of a side, by seed
@@ -50,9 +49,14 @@ def score(part: Score, found: Found) -> Measured:
     """The mean, less a trivial baseline."""
     records = found(part.a)
     values = _values(records, part.of)
-    base = [(record.baselines or {}).get(part.above, 0.0) if part.above else 0.0 for record in records.values()]
-    detail = f"{part.above} {base[0]:.4g}" if part.above else ""
-    return _over([value - less for value, less in zip(values.values(), base, strict=True)], detail)
+    if not part.above:
+        return _over([*values.values()], "")
+    base = {seed: (record.baselines or {}).get(part.above) for seed, record in records.items()}
+    if None in base.values():
+        known = ", ".join(next(iter(records.values())).baselines or {})
+        raise Unknown(f"no baseline {part.above!r}, known: {known}", broken=True)
+    detail = ", ".join(dict.fromkeys(f"{part.above} {value:.4g}" for value in base.values()))
+    return _over([value - (base[seed] or 0.0) for seed, value in values.items()], detail)
 
 
 def seconds(part: Seconds, found: Found) -> Measured:
@@ -61,11 +65,10 @@ def seconds(part: Seconds, found: Found) -> Measured:
         {seed: record.time.train_s for seed, record in found(side).items() if record.time.train_s}
         for side in (part.a, part.b)
     )
-    logs = over_seeds([math.log(a[seed] / b[seed]) for seed in sorted({*a} & {*b})])
-    low, high = (None if math.isnan(end) else math.exp(end) for end in (logs.low, logs.high))
-    return Measured(
-        value=math.exp(logs.mean), low=low, high=high, n=logs.n, detail=f"{_mean(a)} s against {_mean(b)} s"
-    )
+    ratios = [a[seed] / b[seed] for seed in sorted({*a} & {*b})]
+    if not ratios:
+        raise Unknown("no seed that both sides have")
+    return geometric(ratios, f"{_mean(a)} s against {_mean(b)} s")
 
 
 def parameters(part: Parameters, found: Found) -> Measured:
@@ -96,6 +99,4 @@ def _mean(values: Mapping[int, float]) -> str:
 def _over(values: list[float], detail: str) -> Measured:
     if not values:
         raise Unknown("no seed that all sides have")
-    estimate = over_seeds(values)
-    low, high = (None if math.isnan(end) else end for end in (estimate.low, estimate.high))
-    return Measured(value=estimate.mean, low=low, high=high, n=estimate.n, detail=detail)
+    return averaged(values, detail)

@@ -1,6 +1,5 @@
 """`lrbench claims`: what the papers say, as measured statements."""
 
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,7 +43,7 @@ def command(
         out=runner.out_folder(out),
         cache=runner.cache_folder(cache_dir),
         resume=resume,
-        offline=offline or os.environ.get("HF_HUB_OFFLINE", "") in ("1", "ON", "YES", "TRUE"),
+        offline=opt.is_offline(offline),
         workers=workers,
         verbose=debug,
     )

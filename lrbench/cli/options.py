@@ -1,5 +1,6 @@
 """Flags that several commands share."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -21,3 +22,8 @@ Limit = Annotated[str | None, typer.Option("--limit", help="Examples of each spl
 Where = Annotated[
     str | None, typer.Option("--where", help="Runs that count: 'task=listops model~former seed<3 accuracy>0.4'.")
 ]
+
+
+def is_offline(flag: bool) -> bool:
+    """Whether no network is to be used: by the flag, or as the hub's own library is told."""
+    return flag or os.environ.get("HF_HUB_OFFLINE", "") in ("1", "ON", "YES", "TRUE")

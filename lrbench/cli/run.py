@@ -1,7 +1,6 @@
 """`lrbench run`: train and evaluate."""
 
 import json
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -91,7 +90,7 @@ def command(
         out=runner.out_folder(out),
         cache=runner.cache_folder(cache_dir),
         resume=resume,
-        offline=offline or os.environ.get("HF_HUB_OFFLINE", "") in ("1", "ON", "YES", "TRUE"),
+        offline=opt.is_offline(offline),
         workers=workers,
         on=on,
         track=_tracker(track),

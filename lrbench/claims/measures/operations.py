@@ -12,9 +12,9 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from lrbench import stats
 from lrbench.backends.base import parted
 from lrbench.claims.built import factory
+from lrbench.claims.intervals import averaged
 from lrbench.claims.measured import Measured, exact
 from lrbench.models.encoder import as_block
 
@@ -73,9 +73,8 @@ def matmul_share(*, model: str = "flash", length: int = 1024, width: int = 128, 
     x = torch.randn(4, length, width, generator=torch.Generator().manual_seed(1))
     optimizer = torch.optim.AdamW(layer.parameters())
     _step(layer, x, optimizer)  # what happens once only
-    found = stats.over_seeds([_share(layer, x, optimizer) for _ in range(repeats)])
     told = f"one layer, {length} tokens of width {width}, on {torch.get_num_threads()} threads"
-    return Measured(value=found.mean, low=found.low, high=found.high, n=found.n, detail=told)
+    return averaged([_share(layer, x, optimizer) for _ in range(repeats)], told)
 
 
 def _watched(model: str, length: int, causal: bool) -> Watch:
